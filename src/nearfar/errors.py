@@ -1,0 +1,117 @@
+"""Everything nearfar refuses, as one tree.
+
+::
+
+    NearfarError
+    ├── SettingError          a setting of a part has an impossible value
+    ├── ShapeError            tensors whose axes do not fit together
+    ├── RecipeError           a recipe that cannot be used; lists every problem
+    ├── DataError             a data file that cannot be used; lists every problem
+    ├── EncoderError          an encoder or model folder that cannot be opened
+    ├── OutputError           a place that cannot be written to
+    ├── CheckpointError       no usable checkpoint, or one of another run
+    └── NotFiniteError        training met NaN or infinity
+
+Every message says what came, what fits, and what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+SHOWN = 200
+"""How many problems a message spells out before it only counts the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, where it is, and what to do about it."""
+
+    where: str
+    """The file, or the flag, as the user wrote it."""
+    message: str
+    """What is wrong, without a full stop."""
+    remedy: str
+    """What to do, as a sentence."""
+    line: int | None = None
+    """1-based; for formats without lines, the 1-based row."""
+    column: str | None = None
+    value: str | None = None
+
+    def __str__(self) -> str:
+        place = self.where if self.line is None else f"{self.where}:{self.line}"
+        column = "" if self.column is None else f"column {self.column!r}: "
+        value = "" if self.value is None else f" (got {shorten(self.value)})"
+        return f"{place}: {column}{self.message}{value}. {self.remedy}"
+
+
+class NearfarError(Exception):
+    """The root: whatever nearfar itself refuses."""
+
+
+class SettingError(NearfarError, ValueError):
+    """A setting of a part has an impossible value."""
+
+
+class ShapeError(NearfarError, ValueError):
+    """Tensors whose axes do not fit together."""
+
+
+class _ProblemList(NearfarError):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(problem_list(self.problems))
+
+
+class RecipeError(_ProblemList):
+    """A recipe that cannot be used; ``problems`` holds all that is wrong with it."""
+
+
+class DataError(_ProblemList):
+    """A data file that cannot be used; ``problems`` holds all that is wrong with it."""
+
+
+class EncoderError(NearfarError):
+    """An encoder or a model folder that cannot be opened."""
+
+
+class OutputError(NearfarError):
+    """A place that cannot be written to."""
+
+
+class CheckpointError(NearfarError):
+    """No usable checkpoint, or one that belongs to another run."""
+
+
+class NotFiniteError(NearfarError):
+    """Training met NaN or infinity."""
+
+
+def problem_list(problems: Sequence[Problem]) -> str:
+    """All problems, one a line, with their number where there are several."""
+    lines = [str(problem) for problem in problems[:SHOWN]]
+    if len(problems) > SHOWN:
+        lines.append(f"... and {len(problems) - SHOWN:,} more ('nearfar check FILE --json' lists every one).")
+    if len(problems) > 1:
+        lines.append(f"{len(problems):,} problems in all.")
+    return "\n".join(lines)
+
+
+def shorten(value: str, width: int = 60) -> str:
+    """A value as it may appear in a message: quoted, one line, not too long."""
+    text = repr(value)
+    return text if len(text) <= width else f"{text[: width - 4]}...{text[0]}"
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """`` Did you mean 'x'?`` with a leading blank, or nothing when no known name is close.
+
+    >>> did_you_mean("epoch", ["epochs", "seed"])
+    " Did you mean 'epochs'?"
+    >>> did_you_mean("zzz", ["epochs", "seed"])
+    ''
+    """
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
