@@ -1,0 +1,14 @@
+"""Text to vectors: encoders, poolings, heads, and the model folder that everyone can open."""
+
+from nearfar.encoding.bundle import Card, save
+from nearfar.encoding.encoder import Built, Output, TextModel, build
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.model import Model, Prediction, load
+from nearfar.encoding.pooling import POOLINGS, Pooling, pool
+from nearfar.encoding.sources import find
+from nearfar.encoding.tokens import TokenTable, tokenize
+
+__all__ = [
+    "POOLINGS", "Built", "Card", "LinearHead", "Model", "Output", "Pooling", "Prediction", "TextModel", "TokenTable",
+    "build", "find", "load", "pool", "save", "tokenize",
+]  # fmt: skip

@@ -1,0 +1,177 @@
+"""The model folder: one layout that transformers, sentence-transformers and nearfar all open to the same numbers.
+
+==============================  =======================================================================
+file                            read by
+==============================  =======================================================================
+``config.json``                 everyone; names the class head's architecture and its labels, if native
+``model.safetensors``           everyone
+``tokenizer*.json``             everyone
+``modules.json``, ``1_Pooling`` sentence-transformers: pooling is stated, never guessed
+``2_Dense``                     sentence-transformers: the encoder's pooler, where that is the pooling
+``nearfar.json``                nearfar; written last, so a folder that has it is whole
+``nearfar.safetensors``         nearfar: our class head and the objective's weights
+``README.md``                   people: the model card
+==============================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nearfar.encoding.encoder import TextModel, quiet_transformers, require_pooler
+from nearfar.errors import EncoderError
+
+FORMAT = 1
+CARD = "nearfar.json"
+EXTRAS = "nearfar.safetensors"
+STAGING = ".saving"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What nearfar must know to use a folder; everything else is in the ordinary files."""
+
+    pooling: str
+    max_length: int
+    native: bool
+    labels: tuple[str, ...] | None = None
+    normalize: bool = False
+    joined: bool = False
+    """Whether the model reads pairs of texts joined in the tokenizer's pair format."""
+    head: dict[str, Any] | None = None
+    objective: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+def save(
+    folder: Path, model: TextModel, tokenizer: Any, card: Card, *, readme: str, objective: dict[str, Tensor] | None = None
+) -> None:
+    """Write the whole folder; files that are not part of the layout stay as they are.
+
+    All files are written aside and moved in when they are complete, ``nearfar.json`` last.
+    """
+    staging = folder / STAGING
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    with quiet_transformers():
+        model.network.save_pretrained(staging)
+        tokenizer.save_pretrained(staging)
+    extras = {f"objective.{name}": tensor for name, tensor in (objective or {}).items()}
+    if model.head is not None:
+        extras |= {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    if extras:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extras.items()}, staging / EXTRAS)
+    _write_sentence_transformers(staging, model, card)
+    (staging / "README.md").write_text(readme, encoding="utf-8")
+    _write_json(staging / CARD, asdict(card))
+    for path in sorted(staging.rglob("*")):
+        if path.is_file():
+            _flush(path)
+    (folder / CARD).unlink(missing_ok=True)
+    entries = sorted(staging.iterdir(), key=lambda entry: entry.name == CARD)
+    for entry in entries:
+        target = folder / entry.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        os.replace(entry, target)
+    staging.rmdir()
+
+
+def read_card(folder: Path) -> Card | None:
+    """The card of a folder that nearfar saved; None for a folder of another origin."""
+    path = folder / CARD
+    if not path.is_file():
+        if (folder / STAGING).exists() or (folder / "checkpoints").is_dir():
+            raise EncoderError(f"{folder}: training into this folder has not finished; continue it with --resume.")
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["format"] > FORMAT:
+            raise EncoderError(f"{path}: format {values['format']} is newer than this nearfar reads ({FORMAT}); upgrade it.")
+        if values["labels"] is not None:
+            values["labels"] = tuple(values["labels"])
+        return Card(**values)
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise EncoderError(f"{path}: this is not a card nearfar can read ({cause}). Is the folder whole?") from cause
+
+
+def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of ``nearfar.safetensors`` below a prefix (``head`` or ``objective``), without it."""
+    path = folder / EXTRAS
+    if not path.is_file():
+        return {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118 - not a dict
+            return {name.removeprefix(f"{prefix}."): file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as cause:
+        raise EncoderError(f"{path}: these weights cannot be read ({cause}). Is the folder whole?") from cause
+
+
+def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> None:
+    first = card.pooling in ("first", "pooler")
+    modules = ["Transformer", "Pooling"]
+    (folder / "1_Pooling").mkdir()
+    pooling = {
+        "word_embedding_dimension": model.dim,
+        "pooling_mode_cls_token": first,
+        "pooling_mode_mean_tokens": not first,
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+    }
+    _write_json(folder / "1_Pooling" / "config.json", pooling)
+    if card.pooling == "pooler":
+        modules.append("Dense")
+        weight, bias = require_pooler(model.network.base_model, "the encoder")
+        (folder / "2_Dense").mkdir()
+        dense = {
+            "in_features": model.dim,
+            "out_features": model.dim,
+            "bias": True,
+            "activation_function": "torch.nn.modules.activation.Tanh",
+            "nearfar_pooler": True,
+        }
+        _write_json(folder / "2_Dense" / "config.json", dense)
+        tensors = {"linear.weight": weight.detach().cpu().contiguous(), "linear.bias": bias.detach().cpu().contiguous()}
+        save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    if card.normalize:
+        modules.append("Normalize")
+        (folder / f"{len(modules) - 1}_Normalize").mkdir()
+    listed = [
+        {
+            "idx": place,
+            "name": str(place),
+            "path": "" if place == 0 else f"{place}_{kind}",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for place, kind in enumerate(modules)
+    ]
+    _write_json(folder / "modules.json", listed)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": card.max_length, "do_lower_case": False})
+    about = {"__version__": card.versions, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    _write_json(folder / "config_sentence_transformers.json", about)
+
+
+def _write_json(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def objective_weights(objective: torch.nn.Module) -> dict[str, Tensor]:
+    """All tensors an objective owns (centers, proxies, temperature), as they are saved."""
+    return dict(objective.state_dict())

@@ -1,0 +1,259 @@
+"""The text model: a pretrained transformer, a pooling, and a class head where one is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.pooling import Pooling, pool
+from nearfar.encoding.sources import LONGEST, Source, find
+from nearfar.encoding.toy import toy_config, toy_tokenizer
+from nearfar.errors import EncoderError, SettingError
+
+DROPOUTS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_dropout", "attention_dropout", "dropout",
+    "embedding_dropout", "mlp_dropout", "summary_last_dropout", "seq_classif_dropout", "classifier_dropout",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the model makes of a batch of texts."""
+
+    states: Tensor
+    """(b, l, d) last hidden states."""
+    mask: Tensor
+    """(b, l) 1 for real tokens, special ones included."""
+    embedding: Tensor
+    """(b, d) pooled text vectors."""
+    logits: Tensor | None
+    """(b, c) class logits, where the model has a class head."""
+
+
+class TextModel(nn.Module):
+    """Token ids to text vectors and, with a head, to class logits.
+
+    Args:
+        network: what ``AutoModel`` or ``AutoModelForSequenceClassification`` opened.
+        pooling: how token vectors become a text vector.
+        native: whether ``network`` brings the architecture's own class head.
+        head: our class head on the pooled vector, for a network without one.
+    """
+
+    def __init__(
+        self, network: Any, *, pooling: Pooling, native: bool = False, head: LinearHead | None = None
+    ) -> None:
+        super().__init__()
+        if native and head is not None:
+            raise SettingError("TextModel: a network with its own class head takes no second head.")
+        self.network = network
+        self.head = head
+        self.pooling: Pooling = pooling
+        self.native = native
+
+    @property
+    def dim(self) -> int:
+        """Width of a text vector."""
+        return int(self.network.config.hidden_size)
+
+    @property
+    def classes(self) -> int:
+        """How many classes the head tells apart; 0 without a head."""
+        if self.native:
+            return int(self.network.config.num_labels)
+        return 0 if self.head is None else self.head.linear.out_features
+
+    def forward(self, inputs: dict[str, Tensor]) -> Output:
+        """A padded batch (``input_ids``, ``attention_mask``, ...) -> states, text vectors, logits."""
+        logits: Tensor | None = None
+        if self.native:
+            passed: list[Any] = []
+            base = self.network.base_model
+            handle = base.register_forward_hook(lambda _module, _inputs, output: passed.append(output))
+            try:
+                logits = self.network(**inputs).logits
+            finally:
+                handle.remove()
+            output = passed[0]
+        else:
+            output = self.network(**inputs)
+        states = output[0]
+        pooler = getattr(output, "pooler_output", None)
+        embedding = pool(self.pooling, states, inputs["attention_mask"], pooler)
+        if self.head is not None:
+            logits = self.head(embedding)
+        return Output(states=states, mask=inputs["attention_mask"], embedding=embedding, logits=logits)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model, ready to train or to use, with what the user should know about it."""
+
+    model: TextModel
+    tokenizer: Any
+    max_length: int
+    normalize: bool
+    """Whether the text vectors leave the model with length one."""
+    notes: tuple[str, ...]
+
+
+def build(
+    name: str,
+    *,
+    classes: Sequence[str] | None,
+    seed: int,
+    pooling: Pooling | None = None,
+    max_length: int | None = None,
+    dropout: float | None = None,
+) -> Built:
+    """Open an encoder for training.
+
+    With ``classes`` and no ``pooling`` it has the architecture's own class head, so that the saved folder opens in
+    ``AutoModelForSequenceClassification``; with ``pooling`` it has ours. Without ``classes`` it has no head.
+    ``seed`` draws all that the checkpoint does not hold.
+    """
+    source = find(name)
+    native = classes is not None and pooling is None
+    config = open_config(source)
+    if native and classes is not None:
+        config.id2label = dict(enumerate(classes))
+        config.label2id = {label: place for place, label in enumerate(classes)}
+        config.problem_type = "single_label_classification"
+    if dropout is not None:
+        for key in DROPOUTS:
+            if getattr(config, key, None) is not None or key == "classifier_dropout":
+                setattr(config, key, dropout)
+    head = None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network, fresh = open_network(source, config, native=native)
+        if classes is not None and not native:
+            head = LinearHead(int(config.hidden_size), len(classes), dropout=0.1 if dropout is None else dropout)
+    tokenizer = open_tokenizer(source)
+    chosen: Pooling = pooling or source.pooling or "mean"
+    if chosen == "pooler":
+        require_pooler(network, name)
+    notes = [source.note] if source.note else []
+    unexpected = sorted(key for key in fresh if not _of_class_head(key, network, native=native))
+    if unexpected and source.location:
+        notes.append(f"not in the checkpoint of {name}, so drawn at random: {', '.join(unexpected[:6])}"
+                     + (f" and {len(unexpected) - 6} more" if len(unexpected) > 6 else ""))  # fmt: skip
+    return Built(
+        model=TextModel(network, pooling=chosen, native=native, head=head),
+        tokenizer=tokenizer,
+        max_length=choose_length(source, config, tokenizer, max_length),
+        normalize=source.normalize,
+        notes=tuple(notes),
+    )
+
+
+def open_config(source: Source) -> Any:
+    """The architecture's settings."""
+    if not source.location:
+        return toy_config()
+    from transformers import AutoConfig
+
+    with _refusals(source):
+        return AutoConfig.from_pretrained(source.location, trust_remote_code=False)
+
+
+def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set[str]]:
+    """The weights in fp32, and the names of those that the checkpoint did not hold."""
+    from transformers import AutoModel, AutoModelForSequenceClassification
+
+    kind = AutoModelForSequenceClassification if native else AutoModel
+    if not source.location:
+        return kind.from_config(config), set()
+    with _refusals(source), quiet_transformers():
+        network, report = kind.from_pretrained(
+            source.location, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
+            ignore_mismatched_sizes=native, output_loading_info=True,
+        )  # fmt: skip
+    mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
+    return network, set(report["missing_keys"]) | mismatched
+
+
+def open_tokenizer(source: Source) -> Any:
+    """The tokenizer that belongs to the encoder."""
+    if not source.location:
+        return toy_tokenizer()
+    from transformers import AutoTokenizer
+
+    with _refusals(source), quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
+    if tokenizer.pad_token_id is None:
+        raise EncoderError(f"{source.name}: its tokenizer has no padding token, so this is no text encoder nearfar can use.")
+    return tokenizer
+
+
+def choose_length(source: Source, config: Any, tokenizer: Any, asked: int | None) -> int:
+    """How many tokens of a text are read: what was asked, or what the encoder states, within what it can."""
+    limits = [
+        limit
+        for limit in (getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None))
+        if isinstance(limit, int) and 0 < limit < 1_000_000
+    ]
+    most = min(limits, default=None)
+    if asked is None:
+        return min([source.max_length or LONGEST, LONGEST, *limits])
+    if most is not None and asked > most:
+        raise SettingError(f"encoder.max_length is {asked}, but {source.name} reads at most {most} tokens; set {most} or less.")
+    return asked
+
+
+def require_pooler(network: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a BERT-style pooler (first token, linear, tanh), or an error."""
+    pooler = getattr(network, "pooler", None)
+    dense = getattr(pooler, "dense", None)
+    if not isinstance(dense, nn.Linear) or not isinstance(getattr(pooler, "activation", None), nn.Tanh):
+        raise EncoderError(f"{name}: this encoder has no pooler of BERT's kind; set encoder.pooling to 'first' or 'mean'.")
+    return dense.weight, cast(Tensor, dense.bias)
+
+
+def _of_class_head(key: str, network: Any, *, native: bool) -> bool:
+    return native and not key.startswith(f"{network.base_model_prefix}.")
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Loading reports and progress bars off: nearfar says itself what a user must know."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _refusals(source: Source) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AttributeError, TypeError, SafetensorError) as cause:
+        text = str(cause).strip()
+        first = text.splitlines()[0] if text else type(cause).__name__
+        if "trust_remote_code" in text:
+            remedy = "It needs code of its own to run, which nearfar does not execute; choose another encoder."
+        elif "safetensors" in text and source.location:
+            remedy = "nearfar reads safetensors only, never pickled weights; convert the checkpoint first."
+        elif source.location == source.name:
+            remedy = (
+                "If this is meant to be an id on the Hugging Face hub: is it spelled right, and is the hub reachable? "
+                "Otherwise give the path of a folder, or 'minilm'."
+            )
+        else:
+            remedy = "Is the folder whole?"
+        raise EncoderError(f"{source.name}: the encoder cannot be opened: {first} {remedy}") from cause

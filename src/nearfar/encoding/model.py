@@ -1,0 +1,173 @@
+"""A model to use: ``nearfar.load(folder)`` predicts labels and embeds texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearfar.encoding import bundle
+from nearfar.encoding.encoder import (
+    Output,
+    TextModel,
+    choose_length,
+    open_config,
+    open_network,
+    open_tokenizer,
+    require_pooler,
+)
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.sources import find
+from nearfar.encoding.tokens import TokenTable, tokenize
+from nearfar.errors import EncoderError, SettingError
+
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The label of a text and the probability of every class."""
+
+    label: str
+    probabilities: dict[str, float]
+
+
+class Model:
+    """A text model with its tokenizer, for use.
+
+    >>> model = load("toy")
+    >>> model.embed(["a short text", "another one"]).shape
+    (2, 64)
+    """
+
+    def __init__(self, model: TextModel, tokenizer: Any, card: bundle.Card) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.card = card
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The class names in the order of the probabilities; None for a model without a class head."""
+        return self.card.labels
+
+    def predict(self, texts: Texts, *, batch_size: int = 64) -> list[Prediction]:
+        """The label of each text, or of each ``(left, right)`` pair for a model trained on pairs."""
+        labels = self._require_labels()
+        chances = self.probabilities(texts, batch_size=batch_size)
+        return [
+            Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True))) for row in chances
+        ]
+
+    def probabilities(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, c) probabilities of the classes."""
+        self._require_labels()
+        table = self.tokenize(texts)
+        logits = in_batches(self.model, table, batch_size, lambda output: _present(output.logits), width=self.model.classes)
+        return logits.softmax(dim=1).numpy()
+
+    def embed(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, d) text vectors."""
+        vectors = in_batches(
+            self.model, self.tokenize(texts), batch_size, lambda output: output.embedding, width=self.model.dim
+        )
+        if self.card.normalize:
+            vectors = torch.nn.functional.normalize(vectors, dim=1)
+        return vectors.numpy()
+
+    def tokenize(self, texts: Texts) -> TokenTable:
+        """Texts or pairs of texts to tokens, with the checks a caller expects."""
+        if isinstance(texts, str):
+            raise SettingError("give a list of texts, not one string: ['...'].")
+        rows = list(texts)
+        paired = bool(rows) and not isinstance(rows[0], str)
+        for place, row in enumerate(rows):
+            fits = (
+                isinstance(row, Sequence) and len(row) == 2 and all(isinstance(side, str) for side in row)
+                if paired
+                else isinstance(row, str)
+            )  # fmt: skip
+            if not fits or (paired and isinstance(row, str)):
+                wanted = "a (left, right) pair of strings, as the first one is" if paired else "a string"
+                raise SettingError(f"text {place} must be {wanted}, got {row!r:.60}.")
+        if rows and paired != self.card.joined:
+            wanted = "pairs of texts" if self.card.joined else "single texts"
+            raise SettingError(f"this model reads {wanted}; got {'pairs' if paired else 'single texts'}.")
+        columns = [list(column) for column in zip(*rows, strict=True)] if paired else [rows]
+        return tokenize(self.tokenizer, columns, max_length=self.card.max_length)
+
+    def _require_labels(self) -> tuple[str, ...]:
+        if self.card.labels is None:
+            raise SettingError("this model has no class head, so it predicts no labels; it embeds texts.")
+        return self.card.labels
+
+
+def in_batches(model: TextModel, table: TokenTable, batch_size: int, view: Any, *, width: int) -> Tensor:
+    """(n, width) of one view of the output, computed in batches of similar length, given back in order, on the CPU."""
+    if batch_size < 1:
+        raise SettingError(f"batch_size must be 1 or more, got {batch_size}.")
+    device = next(model.parameters()).device
+    result = torch.zeros(len(table), width)
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for rows in by_length(table, batch_size):
+                inputs = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
+                output: Output = model(inputs)
+                result[torch.from_numpy(rows)] = view(output).float().cpu()
+    finally:
+        model.train(training)
+    return result
+
+
+def by_length(table: TokenTable, batch_size: int) -> Iterator[NDArray[np.int64]]:
+    """Batches of texts of similar length, the longest first, so that memory runs out at once or never."""
+    order = np.argsort(-table.lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def _present(logits: Tensor | None) -> Tensor:
+    assert logits is not None
+    return logits
+
+
+def load(name: str | Path) -> Model:
+    """Open a model folder, whoever saved it, or an encoder by name."""
+    source = find(str(name))
+    folder = Path(source.location) if source.location else None
+    card = bundle.read_card(folder) if folder is not None and folder.is_dir() else None
+    config = open_config(source)
+    tokenizer = open_tokenizer(source)
+    if card is None:
+        architectures = getattr(config, "architectures", None) or []
+        native = any(str(kind).endswith("ForSequenceClassification") for kind in architectures)
+        labels = tuple(config.id2label[place] for place in range(config.num_labels)) if native else None
+        card = bundle.Card(
+            pooling=source.pooling or "mean", max_length=choose_length(source, config, tokenizer, None),
+            native=native, labels=labels, normalize=source.normalize,
+        )  # fmt: skip
+    if card.pooling not in ("first", "mean", "pooler"):
+        raise EncoderError(f"{name}: unknown pooling {card.pooling!r} in {bundle.CARD}.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
+        network, fresh = open_network(source, config, native=card.native)
+    head = None
+    if card.labels is not None and not card.native:
+        head = LinearHead(int(config.hidden_size), len(card.labels), dropout=float((card.head or {}).get("dropout", 0.1)))
+        weights = bundle.read_extras(folder, "head") if folder is not None else {}
+        if set(weights) != set(head.state_dict()):
+            raise EncoderError(f"{name}: the class head is missing from {bundle.EXTRAS}. Is the folder whole?")
+        head.load_state_dict(weights)
+    if card.pooling == "pooler":
+        require_pooler(network.base_model, str(name))
+    lost = sorted(key for key in fresh if card.native or ".pooler." not in f".{key}")
+    if lost and source.location:
+        raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
+    return Model(TextModel(network, pooling=card.pooling, native=card.native, head=head), tokenizer, card)  # type: ignore[arg-type]

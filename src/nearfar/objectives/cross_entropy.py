@@ -1,0 +1,56 @@
+"""Cross-entropy: each text's own class should be the likely one."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.errors import SettingError
+from nearfar.shapes import expect
+
+
+class CrossEntropy(nn.Module):
+    r"""Cross-entropy of class logits.
+
+    .. math:: \ell = -\frac{1}{\sum_i w_{y_i}} \sum_i w_{y_i} \log \mathrm{softmax}(x_i)_{y_i}
+
+    with *x* the logits and *w* the weights of the classes, all one if none are given.
+
+    Reads:    single texts or joined pairs, one class each
+    Batches:  any
+    Related:  ``triple-entropy`` adds a metric on the token vectors, ``cross-entropy+supcon`` one on the texts
+    Paper:    the usual objective of fine-tuning, e.g. Devlin et al. 2019, arXiv:1810.04805
+
+    Args:
+        label_smoothing: share of the target that is spread evenly over all classes.
+        class_weights: one weight a class; see :func:`balanced_weights`.
+
+    >>> round(CrossEntropy()(torch.zeros(3, 4), torch.tensor([0, 1, 3])).item(), 4)  # log(4)
+    1.3863
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(self, *, label_smoothing: float = 0.0, class_weights: Tensor | None = None) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise SettingError(
+                f"CrossEntropy: label_smoothing must be at least 0 and below 1, got {label_smoothing}; try 0.1."
+            )
+        self.label_smoothing = label_smoothing
+        self.register_buffer("class_weights", class_weights)
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n, c) logits, (n,) labels -> scalar."""
+        expect(logits=(logits, "n c"), labels=(labels, "n"))
+        return F.cross_entropy(logits, labels, weight=self.class_weights, label_smoothing=self.label_smoothing)
+
+
+def balanced_weights(counts: Tensor) -> Tensor:
+    """(c,) texts of each class -> (c,) weights by which every class counts the same, one on average over texts.
+
+    >>> balanced_weights(torch.tensor([1, 3]))
+    tensor([2.0000, 0.6667])
+    """
+    return counts.sum() / (len(counts) * counts.clamp(min=1).float())

@@ -1,0 +1,86 @@
+"""SoftTriple: a class is several centers, and a text goes to the nearest ones of its own."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.errors import SettingError
+from nearfar.shapes import expect
+
+
+class SoftTriple(nn.Module):
+    r"""SoftTriple objective: Qian et al. 2019, arXiv:1909.05235, eq. 6 to 8.
+
+    Class *c* has centers :math:`w_c^1 \dots w_c^K`; an embedding's likeness to the class is soft-assigned,
+
+    .. math:: S'_{i,c} = \sum_k \mathrm{softmax}_k(z_i^\top w_c^k / \gamma)\; z_i^\top w_c^k
+
+    and the loss is cross-entropy over the classes with a margin on the own one:
+
+    .. math:: \ell_i = -\log \frac{\exp(\lambda(S'_{i,y_i} - \delta))}
+              {\exp(\lambda(S'_{i,y_i} - \delta)) + \sum_{j \neq y_i} \exp(\lambda S'_{i,j})}
+
+    *z* and *w* are L2-normalized. ``spread`` adds the paper's regularizer, which draws centers of a class together:
+    :math:`\frac{\tau_r}{C K (K-1)} \sum_c \sum_{i<j} \sqrt{2 + 10^{-5} - 2\, w_c^{i\top} w_c^j}`.
+
+    Reads:    single texts, one class each; or their tokens, each with its text's class
+    Batches:  any
+    Related:  :class:`SupCon` compares with the batch instead of centers
+    Paper:    Sosnowski et al. 2022 (TripleEntropy) add it to cross-entropy on all tokens
+
+    Args:
+        classes: how many classes there are.
+        dim: width of the embeddings.
+        centers: K above, centers of each class.
+        gamma: how soft the assignment to the centers is.
+        scale: lambda above.
+        margin: delta above.
+        spread: weight of the regularizer; the SoftTriple paper takes 0.2, TripleEntropy none.
+
+    >>> lone = SoftTriple(3, 2, centers=1, margin=0.0)
+    >>> _ = nn.init.ones_(lone.centers)
+    >>> round(lone(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1])).item(), 4)  # log(3)
+    1.0986
+    """
+
+    def __init__(
+        self, classes: int, dim: int, *, centers: int = 10, gamma: float = 0.1, scale: float = 20.0,
+        margin: float = 0.01, spread: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for name, value, least in (("classes", classes, 2), ("dim", dim, 1), ("centers", centers, 1)):
+            if value < least:
+                raise SettingError(f"SoftTriple: {name} must be {least} or more, got {value}.")
+        for name, number, usual in (("gamma", gamma, "0.1"), ("scale", scale, "3 to 20")):
+            if not number > 0:
+                raise SettingError(f"SoftTriple: {name} must be above 0, got {number}; try {usual}.")
+        for name, number, usual in (("margin", margin, "0.01 to 1"), ("spread", spread, "0 or 0.2")):
+            if not number >= 0:
+                raise SettingError(f"SoftTriple: {name} must be 0 or more, got {number}; try {usual}.")
+        self.gamma, self.scale, self.margin, self.spread = gamma, scale, margin, spread
+        self.centers = nn.Parameter(torch.empty(classes, centers, dim))
+        nn.init.uniform_(self.centers, -1 / math.sqrt(classes * centers), 1 / math.sqrt(classes * centers))
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(n, d) embeddings, (n,) labels -> scalar."""
+        expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), centers=(self.centers, "c k d"))
+        z = F.normalize(embeddings, dim=1)
+        w = F.normalize(self.centers, dim=2)
+        likeness = torch.einsum("nd,ckd->nck", z, w)  # (n, c, k)
+        own = (likeness * (likeness / self.gamma).softmax(dim=2)).sum(dim=2)  # (n, c): S'
+        margin = self.margin * F.one_hot(labels, num_classes=len(w)).to(own.dtype)
+        loss = F.cross_entropy(self.scale * (own - margin), labels)
+        return loss + self.spread * self._regularizer(w) if self.spread > 0 else loss
+
+    def _regularizer(self, w: Tensor) -> Tensor:
+        c, k, _ = w.shape
+        if k < 2:
+            return w.new_zeros(())
+        likeness = w @ w.transpose(1, 2)  # (c, k, k)
+        above = torch.triu(torch.ones(k, k, dtype=torch.bool, device=w.device), diagonal=1)
+        distance = (2 + 1e-5 - 2 * likeness[:, above]).clamp(min=0).sqrt()
+        return distance.sum() / (c * k * (k - 1))
