@@ -1,0 +1,56 @@
+"""A recipe back to TOML, every key spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+from nearfar.recipe.keys import entries
+from nearfar.recipe.literals import key_literal, literal
+from nearfar.recipe.schema import Recipe
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The recipe as a TOML text; reading it gives an equal recipe."""
+    return table_to_toml(recipe)
+
+
+def table_to_toml(table: Any) -> str:
+    """Any dataclass whose fields are recipe keys, as a TOML text."""
+    lines: list[str] = []
+    _write(table, (), lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _write(table: Any, path: tuple[str, ...], lines: list[str]) -> None:
+    """Plain keys first, for TOML counts every key after a header to that header's table."""
+    if isinstance(table, Mapping):
+        values, about = dict(table), {}
+    else:
+        kind: type = type(table)
+        known = entries(kind)
+        values = {name: getattr(table, name) for name in known}
+        about = {name: entry.key.about for name, entry in known.items()}
+    for name, value in values.items():
+        if value is None:
+            lines.append(f"# {name} is unset: {about.get(name, '')}")
+        elif not _is_table(value) and not _is_tables(value):
+            lines.append(f"{key_literal(name)} = {literal(value)}")
+    for name, value in values.items():
+        header = ".".join(map(key_literal, (*path, name)))
+        if _is_table(value):
+            lines += ["", f"[{header}]"]
+            _write(value, (*path, name), lines)
+        elif _is_tables(value):
+            for part in value:
+                lines += ["", f"[[{header}]]"]
+                _write(part, (*path, name), lines)
+
+
+def _is_table(value: object) -> bool:
+    return is_dataclass(value) or isinstance(value, Mapping)
+
+
+def _is_tables(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(map(_is_table, value))
