@@ -1,0 +1,158 @@
+"""From rows as they stand in a source to checked records, keeping account of all that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from nearfar.data.columns import Binding, Need, bind
+from nearfar.data.delimited import Row
+from nearfar.data.ledger import Ledger, count
+from nearfar.data.records import Layout, Records
+from nearfar.data.values import EMPTY_TEXT, Fault, is_text, label_of, number_of, score_of, text_fault
+
+_PEEK = 1_000
+"""How many rows are looked at for the names of columns, which JSON rows need not all have."""
+
+
+@dataclass
+class Table:
+    """What reading one source came to."""
+
+    structure: Ledger
+    """Faults of the file itself, which always refuse it."""
+    rows: Ledger
+    """Faults of single rows, which may be dropped instead."""
+    seen: int = 0
+    """Rows that could be read, good or bad."""
+    dropped: dict[str, list[int]] = field(default_factory=dict)
+    """The lines of the rows at fault by the (first) reason."""
+    empty: list[int] = field(default_factory=list)
+    """The lines of rows in which a text is empty."""
+    records: Records | None = None
+    """The good rows; None when the columns are not known."""
+
+
+def gather(source: str, rows: Iterator[Row], layout: Layout, need: Need, ledger: Ledger) -> Table:
+    """Read all rows, decide which columns they are in, and check every value."""
+    table = Table(ledger, Ledger(source))
+    first = list(islice(rows, _PEEK))
+    known = dict.fromkeys(name for _, values in first for name in values)
+    binding = bind(list(known), layout, need, ledger) if first else None
+    if binding is None:
+        table.seen = len(first) + sum(1 for _ in rows)
+        if not first and not ledger.problems:
+            ledger.problem("there are no rows", "Name a source that has rows.")
+        return table
+    columns: tuple[list[str], ...] = tuple([] for _ in binding.texts)
+    lines: list[int] = []
+    targets: list[object] = []
+    sound: list[bool] = []
+    blocked = False
+    for line, values in chain(first, rows):
+        if not blocked and not known.keys() >= values.keys():
+            known.update(dict.fromkeys(values))
+            blocked = _changes(binding, list(known), layout, need, line, len(lines), ledger)
+        good = True
+        for column, name in zip(columns, binding.texts, strict=True):
+            value = values.get(name)
+            if is_text(value):
+                column.append(value)  # type: ignore[arg-type]  # is_text saw that it is a string
+            else:
+                column.append("")
+                fault = text_fault(value)
+                if fault is EMPTY_TEXT and (not table.empty or table.empty[-1] != line):
+                    table.empty.append(line)
+                _enter(table, fault, line, name, value, first=good)
+                good = False
+        lines.append(line)
+        sound.append(good)
+        if binding.target is not None:
+            targets.append(values.get(binding.target))
+    table.seen = len(lines)
+    unused = [name for name in known if name and name not in (*binding.texts, binding.target)]
+    if unused and need != "text":
+        listed = ", ".join(repr(name[:60]) for name in unused[:20])
+        ledger.notes.append(f"columns that are not used: {listed}{' and more' if len(unused) > 20 else ''}")
+    labels, scores = _resolve(table, binding, targets, lines, sound)
+    keep = [index for index, good in enumerate(sound) if good]
+    table.records = Records(columns, labels, scores, lines, source)
+    if len(keep) < len(lines):
+        table.records = table.records.take(keep)
+    return table
+
+
+def drop_notes(table: Table) -> list[str]:
+    """How many rows were dropped, by reason."""
+    return [
+        f"{count(len(lines), 'row')} dropped because {reason} (first on line {lines[0]})"
+        for reason, lines in table.dropped.items()
+    ]
+
+
+def _resolve(
+    table: Table, binding: Binding, targets: Sequence[object], lines: Sequence[int], sound: list[bool]
+) -> tuple[list[str] | None, list[float] | None]:
+    """Labels or scores of all rows; ``sound`` turns False where a row has none that can be used."""
+    if binding.target is None:
+        return None, None
+    scored = binding.kind == "score"
+    if binding.kind == "either" and _holds_scores(targets):
+        scored = True
+        table.structure.notes.append(
+            f"column {binding.target!r} holds fractions, so it is read as scores; set data.label to read it as classes"
+        )
+    convert = score_of if scored else label_of
+    cache: dict[tuple[type, object], object] = {}  # labels recur; 1, 1.0 and True are equal but not the same
+    labels: list[str] = []
+    scores: list[float] = []
+    for index, value in enumerate(targets):
+        if isinstance(value, str | int | float):
+            key = (type(value), value)
+            result = cache.get(key)
+            if result is None:
+                result = convert(value)
+                if not scored:
+                    cache[key] = result
+        else:
+            result = convert(value)
+        if isinstance(result, Fault):
+            _enter(table, result, lines[index], binding.target, value, first=sound[index])
+            sound[index] = False
+        labels.append(result if isinstance(result, str) else "")
+        scores.append(result if isinstance(result, float) else 0.0)
+    return (None, scores) if scored else (labels, None)
+
+
+def _holds_scores(targets: Sequence[object]) -> bool:
+    """Whether all values are numbers and some are not whole."""
+    fraction = False
+    for value in targets:
+        if value is None or value == "":
+            continue
+        number = number_of(value)
+        if number is None:
+            return False
+        fraction = fraction or not (number.is_integer() or number != number or number in (float("inf"), -float("inf")))
+    return fraction
+
+
+def _enter(table: Table, fault: Fault, line: int, column: str, value: object, *, first: bool) -> None:
+    table.rows.problem(fault.message, fault.remedy, line=line, column=column, value=value)
+    if first:
+        table.dropped.setdefault(fault.message, []).append(line)
+
+
+def _changes(
+    binding: Binding, known: Sequence[str], layout: Layout, need: Need, line: int, before: int, ledger: Ledger
+) -> bool:
+    """Enter that a column which first comes this late makes the rows before it doubtful."""
+    if bind(known, layout, need, Ledger(ledger.where)) == binding:
+        return False
+    ledger.problem(
+        f"a column {known[-1]!r} appears first here, but the {before:,} rows before do not have it",
+        "Give all rows the same columns, or name those to read with data.text, data.pair, data.label, data.score.",
+        line=line,
+    )
+    return True

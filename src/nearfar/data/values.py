@@ -1,0 +1,107 @@
+"""What a text, a label and a score must be."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """Why a value cannot be used; one of a few kinds, so that rows can be counted by it."""
+
+    message: str
+    remedy: str
+
+
+DROP = 'or drop such rows with data.invalid = "drop"'
+EMPTY_TEXT = Fault("the text is empty", f"Write a text, {DROP}.")
+NO_TEXT = Fault("the text is missing", f"Write a text, {DROP}.")
+NOT_TEXT = Fault("the text is not a string", f"Write it in quotes, {DROP}.")
+SURROGATE = Fault("the text has half of a surrogate pair, which is no character", f"Write the character whole, {DROP}.")
+NO_LABEL = Fault("the label is missing", f"Write a label, {DROP}.")
+MANY_LABELS = Fault(
+    "the label is a list; several labels for one text are not supported", f"Keep one label a row, {DROP}."
+)
+NOT_LABEL = Fault(
+    "the label is neither a name nor a whole number",
+    f"Write the name of a class; name the column with data.score (--score) if it holds scores; {DROP}.",
+)
+NO_SCORE = Fault("the score is missing", f"Write a number, {DROP}.")
+NOT_SCORE = Fault("the score is not a number", f"Write a number with a decimal point, {DROP}.")
+NOT_FINITE = Fault("the score is not finite", f"Write a finite number, {DROP}.")
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a text that can be used; ``text_fault`` says why not."""
+    return type(value) is str and value != "" and not value.isspace() and (value.isascii() or _whole(value))
+
+
+def text_fault(value: object) -> Fault:
+    """Why a value is no text."""
+    if value is None:
+        return NO_TEXT
+    if not isinstance(value, str):
+        return NOT_TEXT
+    return SURROGATE if value.strip() else EMPTY_TEXT
+
+
+def label_of(value: object) -> str | Fault:
+    """The class name a value stands for.
+
+    >>> label_of(" spam "), label_of(1.0), label_of(True), label_of("1.0")
+    ('spam', '1', 'true', '1.0')
+    """
+    if isinstance(value, str):
+        label = value.strip()
+        if not label:
+            return NO_LABEL
+        return label if label.isascii() or _whole(label) else NOT_LABEL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return NO_LABEL
+        return str(int(value)) if value.is_integer() else NOT_LABEL
+    if value is None:
+        return NO_LABEL
+    return MANY_LABELS if isinstance(value, list | tuple) else NOT_LABEL
+
+
+def score_of(value: object) -> float | Fault:
+    """The finite number a value stands for.
+
+    >>> score_of("2.5"), score_of(3), score_of("2,5").message
+    (2.5, 3.0, 'the score is not a number')
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return NO_SCORE
+    number = number_of(value)
+    if number is None:
+        return NOT_SCORE
+    return number if math.isfinite(number) else NOT_FINITE
+
+
+def number_of(value: object) -> float | None:
+    """A value as a number, None when it is none; truth values are none."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):  # float("1_0") is 10
+        return None
+    if not isinstance(value, str | int | float | Decimal):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return None
+
+
+def _whole(text: str) -> bool:
+    """Whether the text can be written as UTF-8: JSON can smuggle in halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
