@@ -10,7 +10,8 @@
     ├── EncoderError          an encoder or model folder that cannot be opened
     ├── OutputError           a place that cannot be written to
     ├── CheckpointError       no usable checkpoint, or one of another run
-    └── NotFiniteError        training met NaN or infinity
+    ├── NotFiniteError        training met NaN or infinity
+    └── Interrupted           training was asked to stop, and can be resumed
 
 Every message says what came, what fits, and what to try.
 """
@@ -87,6 +88,10 @@ class CheckpointError(NearfarError):
 
 class NotFiniteError(NearfarError):
     """Training met NaN or infinity."""
+
+
+class Interrupted(NearfarError):
+    """Training was asked to stop (Ctrl-C, SIGTERM); everything up to now is in a checkpoint."""
 
 
 def problem_list(problems: Sequence[Problem]) -> str:

@@ -1,0 +1,85 @@
+"""The output folder: checked before the work, not after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from nearfar.encoding.bundle import CARD
+from nearfar.errors import OutputError
+
+CHECKPOINTS = "checkpoints"
+RECIPE = "recipe.toml"
+JOURNAL = "journal.jsonl"
+METRICS = "metrics.json"
+
+
+def prepare_output(out: Path, *, resume: bool, overwrite: bool) -> bool:
+    """Make the folder ready; returns False when there is nothing to do because the run in it has finished."""
+    if out.exists() and not out.is_dir():
+        raise OutputError(f"{out}: this is a file; give a folder for the model.")
+    if out.is_dir() and any(out.iterdir()):
+        ours = any((out / name).exists() for name in (CARD, CHECKPOINTS, RECIPE, JOURNAL))
+        if resume:
+            if (out / CARD).is_file():
+                return False
+            if not ours:
+                raise OutputError(f"{out}: the folder holds no run to resume; give the folder of one, or another --out.")
+        elif not overwrite:
+            raise OutputError(
+                f"{out}: the folder is not empty. Continue its run with --resume, replace it with --overwrite, "
+                "or choose another --out."
+            )
+        elif not ours:
+            raise OutputError(f"{out}: the folder holds something else than a model of nearfar, so it is not replaced. Choose another --out.")
+        else:
+            _check_writable(out)
+            for entry in out.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise OutputError(f"{out}: the folder cannot be made: {cause.strerror}. Choose another --out.") from cause
+    _check_writable(out)
+    return True
+
+
+def check_room(out: Path, weights: int, *, keep: int) -> None:
+    """Refuse to start when the disk cannot hold what the run will write.
+
+    ``weights`` is the size of the model in bytes; a checkpoint holds it three times (AdamW remembers two numbers a
+    weight), one more checkpoint than is kept exists while it is written, and the best and the final weights are extra.
+    """
+    needed = weights * (3 * (keep + 1) + 2 + 1)
+    free = shutil.disk_usage(out).free
+    if free < needed:
+        raise OutputError(
+            f"{out}: the disk has {free / 1e9:.1f} GB free, and this run may need {needed / 1e9:.1f} GB for its "
+            "checkpoints and the model. Make room, lower training.keep_checkpoints, or choose another --out."
+        )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _check_writable(out: Path) -> None:
+    try:
+        handle, name = tempfile.mkstemp(dir=out, prefix=".try-")
+        os.close(handle)
+        os.unlink(name)
+    except OSError as cause:
+        raise OutputError(f"{out}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause

@@ -1,0 +1,86 @@
+"""Which rows share a batch, and in which order an epoch walks through them.
+
+A sampler is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, and on nothing else. Its
+length is exact and known before the epoch begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.errors import SettingError
+from nearfar.seeding import generator
+
+Rows = NDArray[np.int64]
+
+
+class Sampler(Protocol):
+    """Cuts the rows of a data set into batches, anew in each epoch."""
+
+    def __len__(self) -> int:
+        """How many batches every epoch has."""
+
+    def batches(self, epoch: int) -> list[Rows]:
+        """The batches of an epoch; the first epoch is 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomOrder:
+    """Every row exactly once an epoch, in an order drawn for that epoch.
+
+    >>> sampler = RandomOrder(rows=5, size=2, seed=1)
+    >>> len(sampler), [len(batch) for batch in sampler.batches(0)]
+    (3, [2, 2, 1])
+    """
+
+    rows: int
+    size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        _check(self.rows, self.size)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def batches(self, epoch: int) -> list[Rows]:
+        """The epoch's permutation, cut into batches."""
+        return cut(generator(self.seed, "shuffle", epoch).permutation(self.rows), self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOrder:
+    """Every row exactly once an epoch, in the order of the file.
+
+    >>> FileOrder(rows=3, size=2).batches(7)
+    [array([0, 1]), array([2])]
+    """
+
+    rows: int
+    size: int
+
+    def __post_init__(self) -> None:
+        _check(self.rows, self.size)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def batches(self, epoch: int) -> list[Rows]:  # noqa: ARG002 - samplers share their arguments
+        """The same batches in every epoch."""
+        return cut(np.arange(self.rows), self.size)
+
+
+def cut(order: Rows, size: int) -> list[Rows]:
+    """An order of rows, cut into batches; the last one may be smaller."""
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _check(rows: int, size: int) -> None:
+    if rows < 1:
+        raise SettingError("there are no rows to make batches of.")
+    if size < 1:
+        raise SettingError(f"batches.size must be 1 or more, got {size}; try 32.")

@@ -1,0 +1,57 @@
+"""Pure arithmetic on arrays: what predictions are worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from nearfar.errors import SettingError
+from nearfar.shapes import expect
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """How well classes were told apart."""
+
+    classes: tuple[str, ...]
+    scores: dict[str, float]
+    """``accuracy``, ``f1_macro``, ``f1_weighted``: all over the classes that occur, as truth or as prediction."""
+    per_class: dict[str, dict[str, float]]
+    """Precision, recall, F1 and number of texts of each class."""
+    confusion: NDArray[np.int64]
+    """(c, c): rows are the truth, columns the prediction."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON has it."""
+        return {**self.scores, "per_class": self.per_class, "confusion": self.confusion.tolist(), "classes": list(self.classes)}
+
+
+def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...]) -> ClassReport:
+    """Accuracy, F1 and confusion of predicted classes.
+
+    >>> report = class_report(np.array([0, 0, 1]), np.array([0, 1, 1]), ("ham", "spam"))
+    >>> round(report.scores["accuracy"], 4), report.confusion.tolist()
+    (0.6667, [[1, 1], [0, 1]])
+    """
+    n = expect(truth=(truth, "n"), predicted=(predicted, "n"))["n"]
+    if n == 0:
+        raise SettingError("there is nothing to evaluate: no rows.")
+    present = np.union1d(truth, predicted)
+    precision, recall, f1, support = precision_recall_fscore_support(
+        truth, predicted, labels=np.arange(len(classes)), zero_division=0.0
+    )
+    per_class = {
+        name: {"precision": float(p), "recall": float(r), "f1": float(f), "texts": int(count)}
+        for name, p, r, f, count in zip(classes, precision, recall, f1, support, strict=True)
+    }
+    scores = {
+        "accuracy": float((truth == predicted).mean()),
+        "f1_macro": float(f1[present].mean()),
+        "f1_weighted": float(np.average(f1, weights=support)),
+    }
+    matrix = confusion_matrix(truth, predicted, labels=np.arange(len(classes)))
+    return ClassReport(classes, scores, per_class, matrix)

@@ -1,0 +1,14 @@
+"""Numbers to weights: the learner, the loop, checkpoints and the journal."""
+
+from nearfar.training.checkpoints import CheckpointStore
+from nearfar.training.feed import Feed
+from nearfar.training.journal import Journal, read_journal
+from nearfar.training.learner import Batch, Learner, Term, View
+from nearfar.training.loop import Listener, Plan, Progress, fit, plan_run
+from nearfar.training.precision import choose_precision
+from nearfar.training.progress import LiveBar, PlainLog, duration
+
+__all__ = [
+    "Batch", "CheckpointStore", "Feed", "Journal", "Learner", "Listener", "LiveBar", "Plan", "PlainLog", "Progress",
+    "Term", "View", "choose_precision", "duration", "fit", "plan_run", "read_journal",
+]  # fmt: skip

@@ -1,0 +1,57 @@
+"""The journal: one JSON object a line, kept consistent with the checkpoint a run resumes from."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """Appends entries to ``journal.jsonl``; a process that is not to write one gets ``path=None``."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """One line more; numbers that are not finite become null, so that every reader takes them."""
+        if self.path is None:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_plain(entry), ensure_ascii=False) + "\n")
+
+    def size(self) -> int:
+        """How many bytes it has now: a checkpoint stores this."""
+        if self.path is None:
+            return 0
+        return self.path.stat().st_size
+
+    def rewind(self, size: int) -> None:
+        """Cut off what was written after a checkpoint, so that a resumed run writes it again and not twice."""
+        if self.path is not None:
+            os.truncate(self.path, min(size, self.size()))
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """All whole entries; a last line cut short by a kill is left out."""
+    entries = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
+    return entries
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            return None
+        return float(f"{value:.7g}")
+    return value

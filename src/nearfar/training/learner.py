@@ -1,0 +1,86 @@
+"""The learner: model and objective in one module, so that every weight is saved, clipped, synchronized and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nearfar.encoding import Output, TextModel
+from nearfar.errors import SettingError
+from nearfar.training.gather import gather_rows
+
+View = Literal["logits", "text", "tokens"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one process sees of a batch."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor
+    """(b,) class of each text."""
+    rows: NDArray[np.int64]
+    """Which rows of the data set these are; empty when a small last batch leaves nothing for this process."""
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
+        return Batch(inputs, self.labels.to(device), self.rows)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of the total: its name in the journal, its weight, its objective, and what the objective looks at."""
+
+    name: str
+    weight: float
+    objective: nn.Module
+    view: View
+
+
+class Learner(nn.Module):
+    """A text model under a weighted sum of objectives: batch in, loss and its parts out.
+
+    In several processes each term sees the rows of all of them, so that the loss, its in-batch comparisons and its
+    gradients are those of one process with the whole batch.
+    """
+
+    def __init__(self, model: TextModel, terms: Sequence[Term]) -> None:
+        super().__init__()
+        if not terms:
+            raise SettingError("Learner: at least one term is needed.")
+        self.model = model
+        self.objectives = nn.ModuleDict({term.name: term.objective for term in terms})
+        self.terms = tuple(terms)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total, and each part before weighting."""
+        output: Output = self.model(batch.inputs)
+        total: Tensor | None = None
+        parts: dict[str, Tensor] = {}
+        for term in self.terms:
+            vectors, labels = _view(term.view, output, batch.labels)
+            if len(batch.rows) == 0:
+                vectors, labels = vectors[:0], labels[:0]
+            part = self.objectives[term.name](gather_rows(vectors.float()), gather_rows(labels))
+            parts[term.name] = part.detach()
+            total = term.weight * part if total is None else total + term.weight * part
+        assert total is not None
+        return total, parts
+
+
+def _view(view: View, output: Output, labels: Tensor) -> tuple[Tensor, Tensor]:
+    if view == "text":
+        return output.embedding, labels
+    if view == "tokens":
+        real = output.mask.bool()  # (b, l)
+        return output.states[real], labels.unsqueeze(1).expand_as(real)[real]  # (t, d), (t,)
+    if output.logits is None:
+        raise SettingError("this objective needs a class head, and the model has none.")
+    return output.logits, labels

@@ -1,0 +1,90 @@
+"""One optimizer step: forward and backward over its batches, the checks, the update."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from nearfar.batching import Rows
+from nearfar.errors import NotFiniteError
+from nearfar.training.feed import Feed
+from nearfar.training.learner import Learner
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step reports."""
+
+    loss: float
+    parts: dict[str, float]
+    gradient_norm: float
+    texts: int
+
+
+def take_step(
+    accelerator: Accelerator,
+    wrapped: Any,
+    learner: Learner,
+    optimizer: torch.optim.Optimizer,
+    feed: Feed,
+    members: list[Rows],
+    *,
+    clip: float,
+    rank: int,
+    world: int,
+    step: int,
+    rates: dict[str, float],
+) -> StepResult:
+    """Train on the ``members``, the batches that make up one step; each counts by its number of rows.
+
+    ``wrapped`` is the learner as accelerate prepared it (mixed precision, several processes).
+    """
+    learner.train()
+    texts = sum(len(rows) for rows in members)
+    loss, parts = 0.0, dict.fromkeys(learner.objectives, 0.0)
+    for place, rows in enumerate(members):
+        share = len(rows) / texts
+        batch = feed.batch(rows, rank=rank, world=world).to(accelerator.device)
+        wait = place + 1 < len(members)  # gradients are exchanged once a step
+        with accelerator.no_sync(wrapped) if wait else nullcontext():
+            total, pieces = wrapped(batch)
+            value = total.item()
+            values = {name: piece.item() for name, piece in pieces.items()}
+            if not math.isfinite(value):
+                raise NotFiniteError(_reason("the loss", value, values, feed.place(rows), step, rates))
+            accelerator.backward(total * share)
+        loss += share * value
+        for name, piece in values.items():
+            parts[name] += share * piece
+    norm = _clipped_norm(learner, clip)
+    if not math.isfinite(norm):
+        broken = [name for name, weight in learner.named_parameters()
+                  if weight.grad is not None and not weight.grad.isfinite().all()]  # fmt: skip
+        where = f"{feed.place(members[0])}; first in {broken[0]}" if broken else feed.place(members[0])
+        raise NotFiniteError(_reason("the gradient", norm, parts, where, step, rates))
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return StepResult(loss, parts, norm, texts)
+
+
+def _clipped_norm(learner: Learner, clip: float) -> float:
+    weights = [weight for weight in learner.parameters() if weight.grad is not None]
+    bound = clip if clip > 0 else math.inf
+    return float(torch.nn.utils.clip_grad_norm_(weights, bound, error_if_nonfinite=False))
+
+
+def _reason(
+    what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]
+) -> str:
+    pieces = ", ".join(f"{name} {part:g}" for name, part in parts.items())
+    speeds = ", ".join(f"{name} {rate:.2g}" for name, rate in rates.items())
+    return (
+        f"{what} is {value} at step {step} (parts: {pieces}; learning rates: {speeds}; batch: {where}). "
+        "The run stops here, and its checkpoints hold the weights from before. "
+        "Try a lower training.learning_rate or objective.learning_rate, or training.precision = \"fp32\"."
+    )
