@@ -54,8 +54,8 @@ class Checker:
         if isinstance(value, Mapping) and form.tables:
             return self._tagged(entry, form.tables, value, path)
         if isinstance(value, Mapping) and form.values is not None:
-            inner = [Entry(str(name), form.values, entry.key, MISSING) for name in value]
-            return {part.name: self._value(part, value[part.name], (*path, part.name)) for part in inner}
+            part = Entry(entry.name, form.values, entry.key, MISSING)
+            return {name: self._value(part, inner, (*path, name)) for name, inner in value.items()}
         if isinstance(value, list | tuple) and form.items is not None:
             return self._list(entry, form, value, path)
         return self._scalar(entry, form, value, path)
