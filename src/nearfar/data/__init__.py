@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
 from nearfar.data.ledger import CAP
-from nearfar.data.locate import Place, locate, samples
+from nearfar.data.places import Place, locate, samples
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.splits import folds, limit, per_class, share
