@@ -8,11 +8,24 @@ from typing import Any
 
 from nearfar.errors import Problem, RecipeError
 from nearfar.recipe.lines import key_lines
-from nearfar.recipe.literals import Path
+from nearfar.recipe.literals import Path, short
 
 _PLACE = re.compile(r"(?s)(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
 _LONG_NUMBER = re.compile(r"[0-9_]{1000,}")
 _BARE_VALUE = re.compile(r"([^=#\"'\[{]+?)\s*=\s*([^\"'\s\[{#][^\"'\[{#]*?)\s*(?:#.*)?$")
+
+_CLOSE_LIST = "Close the list with ], and put a comma between entries."
+_REMEDIES = (
+    (r"cannot|duplicate", "The same key or table is there before; keep one of the two."),
+    (r"unescaped|escaped|invalid hex", r"Put a path with backslashes in single quotes: 'C:\texts\train.csv'."),
+    (r"unterminated|illegal character '\\n'|expected \"'", "Close the quotes."),
+    (r"unclosed array", _CLOSE_LIST),
+    (
+        r"unclosed inline|invalid initial",
+        "A table in braces stands on one line, { a = 1, b = 2 }, with no comma at its end.",
+    ),
+)
+"""What to do, by how the reason of tomllib begins."""
 
 
 def parse(raw: bytes, where: str) -> tuple[dict[str, Any], dict[Path, int]]:
@@ -47,27 +60,22 @@ def _syntax_problem(error: tomllib.TOMLDecodeError, text: str, where: str) -> Pr
     else:
         line, column = len(text.rstrip().split("\n")), " at the end of the file"
     content = lines[line - 1].strip() if line <= len(lines) else ""
-    reason = reason[:1].lower() + reason[1:]
+    reason = short(reason[:1].lower() + reason[1:], 100)
     return Problem(where, f"not valid TOML{column}: {reason}", _syntax_remedy(reason, content), line)
 
 
 def _syntax_remedy(reason: str, content: str) -> str:
     if "\0" in content:
         return "The file holds NUL bytes; save it as UTF-8 text."
-    if "twice" in reason or "overwrite" in reason or "mutate" in reason or "redefine" in reason:
-        return "The same key or table is there before; keep one of the two."
-    if "'\\\\'" in reason or "escape" in reason or "hex value" in reason:
-        return "Put a path with backslashes in single quotes: 'C:\\texts\\train.csv'."
-    if "expected '='" in reason:
+    for pattern, remedy in _REMEDIES:
+        if re.match(pattern, reason):
+            return remedy
+    if reason.startswith("expected '='"):
         return "TOML writes key = value, not key: value." if ":" in content else "Write key = value."
-    if "unterminated" in reason or r"'\n'" in reason:
-        return "Close the quotes."
-    if "unclosed array" in reason:
-        return "Close the list with ], and put a comma between entries."
-    if "inline table" in reason:
-        return "Close the table with }, on the same line, and put a comma between entries."
     if bare := _BARE_VALUE.match(content):
         return _bare_value_remedy(bare[1], bare[2])
+    if content.endswith(("[", ",")):
+        return _CLOSE_LIST
     return "Strings stand in quotes, tables in [brackets], and every key on a line of its own."
 
 

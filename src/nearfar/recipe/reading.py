@@ -91,8 +91,7 @@ def _read_bytes(path: Path, where: str) -> bytes:
 def _similar_file(path: Path) -> str:
     names = _names(path.parent)
     recipes = [name for name in names if name.endswith(".toml")]
-    guess = did_you_mean(path.name, recipes) or did_you_mean(path.name, names)
-    if guess:
+    if guess := did_you_mean(path.name, names):
         return guess.strip()
     return f"The folder has {', '.join(recipes[:5])}." if recipes else "Check the path."
 
