@@ -21,7 +21,7 @@ text = """
 not = "a key"
 [not.a.table]
 """
-quotes = """"two quotes""" # end
+quotes = """"two quotes""""" # end
 raw = \'\'\'
 x = 1 \\
 \'\'\'

@@ -170,6 +170,29 @@ def test_a_problem_has_its_line_a_message_and_a_remedy(tmp_path, text, line, mes
     assert found.remedy.endswith((".", "?"))
 
 
+@pytest.mark.parametrize(
+    ("table", "key", "values"),
+    [
+        ("", "seed", ["0", "2147483647"]),
+        ("data", "dev", ["0", "0.999"]),
+        ("encoder", "max_length", ["2"]),
+        ("encoder", "dropout", ["0", "0.999"]),
+        ("objective", "label_smoothing", ["0", "0.999"]),
+        ("objective", "learning_rate", ["1e-300", "10"]),
+        ("training", "learning_rate", ["1e-300", "10"]),
+        ("training", "warmup", ["0", "0.5", "1", "1.0", "2000"]),
+        ("training", "clip", ["0", "1e300"]),
+        ("training", "evaluate_every", ["1", "'epoch'"]),
+    ],
+)
+def test_the_ends_of_a_range_fit(tmp_path, table, key, values):
+    for value in values:
+        text = "data.train = 'a.csv'\n" + ".".join(part for part in (table, key) if part) + f" = {value}\n"
+        recipe = read(tmp_path, text)
+        found = getattr(getattr(recipe, table) if table else recipe, key)
+        assert found == tomllib.loads(text + f"\nvalue = {value}")["value"]
+
+
 def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path):
     text = "seed = -1\nepochs = 2\n[training]\nclip = 'x'\nepochs = 0\n[encoder]\nnam = 'x'\n"
     found = problems(tmp_path, text)
