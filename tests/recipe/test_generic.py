@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.errors import RecipeError
@@ -122,6 +122,7 @@ BLENDS = st.recursive(
 STAGES = st.builds(Stage, epochs=st.integers(1, 9), objective=BLENDS, frozen=st.booleans())
 
 
+@settings(deadline=None)
 @given(st.builds(Plan, stage=st.lists(STAGES, max_size=3).map(tuple), task=st.lists(LEAVES, max_size=3).map(tuple)))
 def test_any_plan_reads_the_same(plan):
     assert build(table_to_toml(plan)) == plan

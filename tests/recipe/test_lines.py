@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.recipe.lines import DEEPEST, key_lines
@@ -129,6 +129,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.sampled_from(["", "\n", "# [x]\n"]))
 def test_statements_are_found_whatever_their_values(values, between):
     text = "".join(f"{key_literal(key)} = {literal(value)}\n{between}" for key, value in values.items())

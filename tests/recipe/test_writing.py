@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.recipe import Data, Recipe, build_recipe, read_recipe, to_toml
@@ -40,6 +40,7 @@ def tables_of(table):
     return st.builds(table, **{name: values_of(entry.kind, entry.key) for name, entry in entries(table).items()})
 
 
+@settings(deadline=None)
 @given(tables_of(Recipe))
 def test_reading_what_is_written_gives_an_equal_recipe(recipe):
     text = to_toml(recipe)
