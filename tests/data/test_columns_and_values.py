@@ -208,6 +208,12 @@ def test_labels(tmp_path: Path, value: str) -> None:
     assert read(str(tmp_path / "a.jsonl")).labels == [LABELS[value]]
 
 
+def test_equal_labels_of_different_kinds(tmp_path: Path) -> None:
+    """1, true, 1.0 and "1" are equal to Python but not all the same label."""
+    rows = [{"text": "a", "label": label} for label in (1, True, 1.0, "1", 0, False)]
+    assert read(jsonl(tmp_path, *rows)).labels == ["1", "true", "1", "1", "0", "false"]
+
+
 def test_csv_labels_stay_text(tmp_path: Path) -> None:
     """1.0 in a CSV file is the name '1.0'."""
     (tmp_path / "a.csv").write_text("text,label\na,1.0\nb, 1 \n")
@@ -259,7 +265,7 @@ def test_labels_in_some_rows_only(tmp_path: Path) -> None:
 def test_a_column_that_appears_late(tmp_path: Path) -> None:
     """A label that first appears far down is told by the line, since all rows before lack it."""
     rows: list[object] = [{"text": str(i)} for i in range(1_500)]
-    source = jsonl(tmp_path, *rows, {"text": "x", "id": 1}, {"text": "x", "label": "y"}, {"text": "x", "label": "y"})
+    source = jsonl(tmp_path, *rows, {"text": "x", "id": 1}, {"text": "x", "label": "y"}, {"text": "x", "labels": "y"})
     problem = only(source)
     assert problem.line == 1_502
     assert "'label' appears first here" in problem.message

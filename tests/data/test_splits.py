@@ -123,6 +123,13 @@ def test_folds_are_stratified() -> None:
     assert folds(records, 5, seed=1) != folds(records, 5, seed=2)
 
 
+def test_folds_level_each_class_by_itself() -> None:
+    """A large group of one class does not draw the other classes out of its fold."""
+    texts = ["same"] * 10 + [f"{i}" for i in range(20)]
+    records = labeled(["x"] * 20 + ["y"] * 10, texts)
+    assert [Counter(records.take(test).labels)["y"] for _, test in folds(records, 5, seed=1)] == [2] * 5
+
+
 def test_folds_that_cannot_be() -> None:
     """Too few rows, one fold, and a class that would be missing in training are refused."""
     with pytest.raises(DataError, match="3 rows with 3 distinct texts cannot make 4 folds"):

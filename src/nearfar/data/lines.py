@@ -7,9 +7,12 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from nearfar.data.ledger import Ledger, count
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # in collections.abc from Python 3.12
 
 UTF8_MARK = b"\xef\xbb\xbf"
 
@@ -41,11 +44,34 @@ class Line(NamedTuple):
     """False when its bytes were at fault, which the ledger then knows."""
 
 
+class _Unpacked(io.RawIOBase):
+    """A gzip file that hands on all it can unpack before it fails.
+
+    ``GzipFile`` as an iterator loses the last block before a damage, and with it the line of the damage.
+    """
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer)
+        content = self._file.read1(len(view))
+        view[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def open_bytes(path: Path, ledger: Ledger) -> BinaryIO | None:
     """The bytes of a file, decompressed when its name ends in ``.gz``; None after entering why not."""
     try:
         if path.suffix.lower() == ".gz":
-            return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(path)))
+            return cast(BinaryIO, io.BufferedReader(_Unpacked(gzip.GzipFile(path)), 1 << 16))
         return path.open("rb")
     except OSError as error:
         cannot_open(error, ledger)
