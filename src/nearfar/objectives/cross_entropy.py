@@ -43,7 +43,8 @@ class CrossEntropy(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n, c) logits, (n,) labels -> scalar."""
-        expect(logits=(logits, "n c"), labels=(labels, "n"))
+        weights = {} if self.class_weights is None else {"class_weights": (self.class_weights, "c")}
+        expect(logits=(logits, "n c"), labels=(labels, "n"), **weights)
         return F.cross_entropy(logits, labels, weight=self.class_weights, label_smoothing=self.label_smoothing)
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.precision import full_precision
 from nearfar.shapes import expect
 
 
@@ -70,7 +71,8 @@ class SoftTriple(nn.Module):
         expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), centers=(self.centers, "c k d"))
         z = F.normalize(embeddings, dim=1)
         w = F.normalize(self.centers, dim=2)
-        likeness = torch.einsum("nd,ckd->nck", z, w)  # (n, c, k)
+        with full_precision(z):
+            likeness = torch.einsum("nd,ckd->nck", z, w)  # (n, c, k)
         own = (likeness * (likeness / self.gamma).softmax(dim=2)).sum(dim=2)  # (n, c): S'
         margin = self.margin * F.one_hot(labels, num_classes=len(w)).to(own.dtype)
         loss = F.cross_entropy(self.scale * (own - margin), labels)
@@ -80,7 +82,8 @@ class SoftTriple(nn.Module):
         c, k, _ = w.shape
         if k < 2:
             return w.new_zeros(())
-        likeness = w @ w.transpose(1, 2)  # (c, k, k)
+        with full_precision(w):
+            likeness = w @ w.transpose(1, 2)  # (c, k, k)
         above = torch.triu(torch.ones(k, k, dtype=torch.bool, device=w.device), diagonal=1)
         distance = (2 + 1e-5 - 2 * likeness[:, above]).clamp(min=0).sqrt()
         return distance.sum() / (c * k * (k - 1))

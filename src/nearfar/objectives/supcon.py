@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nearfar.errors import SettingError
 from nearfar.objectives.masks import classmates, itself
+from nearfar.objectives.precision import full_precision
 from nearfar.shapes import expect
 
 
@@ -45,7 +46,8 @@ class SupCon(nn.Module):
         """(n, d) embeddings, (n,) labels -> scalar."""
         n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
         z = F.normalize(embeddings, dim=1)
-        logits = z @ z.T / self.temperature  # (n, n): s / tau
+        with full_precision(z):
+            logits = z @ z.T / self.temperature  # (n, n): s / tau
         positive = classmates(labels)  # (n, n): P(i) as rows
         if n < 2:
             return (logits * 0).sum()

@@ -82,6 +82,17 @@ def run(
         log_with=[_available(tracker) for tracker in recipe.training.trackers] or None,
         project_dir=str(out),
     )
+    try:
+        return _run(recipe, data, out, accelerator, console, say, f"{precision} ({reason})", listeners, resume=resume)
+    finally:
+        accelerator.end_training()
+
+
+def _run(
+    recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Callable[[str], None],
+    precision: str, listeners: tuple[Listener, ...], *, resume: bool,
+) -> Summary:  # fmt: skip
+    main = bool(accelerator.is_main_process)
     built = build(
         recipe.encoder.name, classes=data.classes, seed=stream(recipe.seed, "head"), pooling=recipe.encoder.pooling,
         max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
@@ -100,7 +111,7 @@ def run(
     per_batch, frozen = _try_out(learner, feed, accelerator)
     if frozen:
         say(f"note: weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
-    say(_opening(recipe, data, built, plan.steps, len(feed.sampler), precision, reason, accelerator))
+    say(_opening(recipe, data, built, len(feed.sampler), precision, accelerator))
     say(f"{plan.steps:,} steps, about {duration(1.05 * per_batch * plan.steps * recipe.training.accumulate)}")
 
     recipe_text = to_toml(recipe)
@@ -121,7 +132,6 @@ def run(
         )  # fmt: skip
     finally:
         watcher.close()
-        accelerator.end_training()
     test = _evaluator(built, data, data.test)
     reports = {name: task() for name, task in (("dev", dev), ("test", test)) if task is not None}
     metrics = _metrics(progress, reports, time.perf_counter() - began)
@@ -240,7 +250,7 @@ def _truncation(table: TokenTable, built: Built) -> list[str]:
 
 
 def _opening(
-    recipe: Recipe, data: RunData, built: Built, steps: int, batches: int, precision: str, reason: str, accelerator: Accelerator
+    recipe: Recipe, data: RunData, built: Built, batches: int, precision: str, accelerator: Accelerator
 ) -> str:  # fmt: skip
     weights = sum(weight.numel() for weight in built.model.parameters())
     sizes = ", ".join(
@@ -252,7 +262,7 @@ def _opening(
         f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "
         f"objective: {recipe.objective.name}\n"
         f"{batches:,} batches of {recipe.batches.size} an epoch, {recipe.training.epochs} epochs; "
-        f"{precision} ({reason}) on {where}"
+        f"{precision} on {where}"
     )
 
 

@@ -1,0 +1,201 @@
+"""The command line: verbs, their flags, and how errors are shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearfar import __version__
+from nearfar.errors import Interrupted, NearfarError
+
+DATA_HELP = "CSV, TSV, JSONL (also .gz), Parquet, .txt, a folder saved by datasets, hub:NAME, sample:helpdesk, or - for standard input."
+
+app = typer.Typer(
+    name="nearfar",
+    help="Fine-tune text encoders so that like texts come near and unlike texts go far.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DataArgument = Annotated[str, typer.Argument(help=DATA_HELP, metavar="FILE")]
+ModelArgument = Annotated[str, typer.Argument(help="A model folder, or an encoder by name.", metavar="MODEL")]
+TextOption = Annotated[str | None, typer.Option("--text", help="Column with the text (of a pair: the first).")]
+PairOption = Annotated[str | None, typer.Option("--pair", help="Column with the second text of a pair.")]
+LabelOption = Annotated[str | None, typer.Option("--label", help="Column with the class.")]
+ScoreOption = Annotated[str | None, typer.Option("--score", help="Column with a graded score.")]
+BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Texts computed at once.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is already there.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"nearfar {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    source: Annotated[
+        str | None, typer.Argument(help=f"A recipe (.toml), or the training data: {DATA_HELP}", metavar="RECIPE|FILE")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("model"),
+    objective: Annotated[str | None, typer.Option(help="What to train for; see 'nearfar objectives'.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="minilm, a folder, or an id on the Hugging Face hub.")] = None,
+    dev: Annotated[str | None, typer.Option(help="Dev data: a file, or a share such as 0.1.")] = None,
+    test: Annotated[str | None, typer.Option(help="Test data: a file, or a share such as 0.1.")] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
+    label: LabelOption = None,
+    score: ScoreOption = None,
+    epochs: Annotated[int | None, typer.Option(help="How often every text is seen.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts in a batch.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Highest learning rate of the encoder.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens of a text that are read.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="first, mean or pooler.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The number all randomness follows from.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any recipe key, e.g. training.warmup=0.1.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
+    overwrite: OverwriteOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check recipe and data, print the recipe, and stop.")] = False,
+) -> None:
+    """Fine-tune an encoder from a recipe, or straight from a data file."""
+    from nearfar.cli.training import train_command
+
+    flags: list[tuple[str, str, object]] = [
+        ("objective.name", "--objective", objective),
+        ("encoder.name", "--encoder", encoder),
+        ("data.dev", "--dev", dev),
+        ("data.test", "--test", test),
+        ("data.text", "--text", text),
+        ("data.pair", "--pair", pair),
+        ("data.label", "--label", label),
+        ("data.score", "--score", score),
+        ("training.epochs", "--epochs", epochs),
+        ("batches.size", "--batch-size", batch_size),
+        ("training.learning_rate", "--learning-rate", learning_rate),
+        ("encoder.max_length", "--max-length", max_length),
+        ("encoder.pooling", "--pooling", pooling),
+        ("training.precision", "--precision", precision),
+        ("seed", "--seed", seed),
+    ]
+    given = [(key, flag, value) for key, flag, value in flags if value is not None]
+    train_command(source, out, given, set_ or [], resume=resume, overwrite=overwrite, dry_run=dry_run)
+
+
+@app.command()
+def check(
+    source: DataArgument,
+    text: TextOption = None,
+    pair: PairOption = None,
+    label: LabelOption = None,
+    score: ScoreOption = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Whose tokens to count; 'none' leaves token lengths out.")
+    ] = "minilm",
+    json_: JsonOption = False,
+) -> None:
+    """Look a data file over: rows, classes, lengths, duplicates, and everything that is wrong with it."""
+    from nearfar.cli.checking import check_command
+    from nearfar.data import Layout
+
+    encoder = None if encoder in (None, "", "none") else encoder
+    ok = check_command(source, Layout(text=text, pair=pair, label=label, score=score), encoder, as_json=json_)
+    raise typer.Exit(0 if ok else 1)
+
+
+@app.command()
+def evaluate(
+    model: ModelArgument,
+    source: DataArgument,
+    text: TextOption = None,
+    pair: PairOption = None,
+    label: LabelOption = None,
+    batch_size: BatchOption = 64,
+    json_: JsonOption = False,
+) -> None:
+    """Measure a model on labelled data: accuracy, F1, every class, confusion."""
+    from nearfar.cli.using import evaluate_command
+    from nearfar.data import Layout
+
+    evaluate_command(model, source, Layout(text=text, pair=pair, label=label), batch_size, as_json=json_)
+
+
+@app.command()
+def predict(
+    model: ModelArgument,
+    source: DataArgument,
+    out: Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")] = "-",
+    text: TextOption = None,
+    pair: PairOption = None,
+    batch_size: BatchOption = 64,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Label texts: one JSON object a line with text, label and probabilities."""
+    from nearfar.cli.using import predict_command
+    from nearfar.data import Layout
+
+    predict_command(model, source, out, Layout(text=text, pair=pair), batch_size, overwrite=overwrite)
+
+
+@app.command()
+def embed(
+    model: ModelArgument,
+    source: DataArgument,
+    out: Annotated[str, typer.Option("--out", help="A .npy file, or - for standard output.")],
+    text: TextOption = None,
+    batch_size: BatchOption = 64,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Turn texts into vectors: a NumPy file of one float32 row per text."""
+    from nearfar.cli.using import embed_command
+    from nearfar.data import Layout
+
+    embed_command(model, source, out, Layout(text=text), batch_size, overwrite=overwrite)
+
+
+@app.command()
+def objectives(
+    name: Annotated[str | None, typer.Argument(help="One objective, to see all of it.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """What can be trained for, on which data, and where it comes from."""
+    from nearfar.cli.explaining import objectives_command
+
+    objectives_command(name, as_json=json_)
+
+
+def main() -> None:
+    """Run the command; what nearfar refuses is shown as a message, never as a traceback."""
+    try:
+        app(standalone_mode=True)
+    except Interrupted as stop:
+        _tell(str(stop))
+        sys.exit(130)
+    except NearfarError as error:
+        _tell(f"error: {error}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _tell("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _tell(text: str) -> None:
+    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+        sys.stderr.write(f"{text}\n")

@@ -1,0 +1,34 @@
+"""Results as tables on the screen."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from nearfar.evaluation.metrics import ClassReport
+
+SHOWN = 20
+"""A confusion matrix with more classes than this is not drawn."""
+
+
+def class_table(report: ClassReport, title: str) -> RenderableType:
+    """Scores of all classes, each class, and the confusion."""
+    scores = Table(title=title, title_justify="left")
+    scores.add_column("class")
+    for column in ("precision", "recall", "F1", "texts"):
+        scores.add_column(column, justify="right")
+    for name, row in report.per_class.items():
+        scores.add_row(name, *(f"{row[key]:.4f}" for key in ("precision", "recall", "f1")), f"{row['texts']:,}")
+    scores.add_section()
+    for name, value in report.scores.items():
+        scores.add_row(name, "", "", f"{value:.4f}", f"{int(report.confusion.sum()):,}")
+    if len(report.classes) > SHOWN:
+        return scores
+    confusion = Table(title="confusion: rows are the truth, columns the prediction", title_justify="left")
+    confusion.add_column("")
+    for name in report.classes:
+        confusion.add_column(name, justify="right")
+    for place, name in enumerate(report.classes):
+        cells = [f"[bold]{count}[/bold]" if place == column else str(count) for column, count in enumerate(report.confusion[place])]
+        confusion.add_row(name, *cells)
+    return Group(scores, confusion)

@@ -1,0 +1,14 @@
+"""What all tests share: no network, no thread warnings, and room for torch to start slowly."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.update(
+    HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false"
+)  # fmt: skip
+
+from hypothesis import settings
+
+settings.register_profile("nearfar", deadline=None)  # the first call into torch takes as long as it takes
+settings.load_profile("nearfar")

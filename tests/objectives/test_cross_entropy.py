@@ -1,0 +1,109 @@
+"""Cross-entropy: against its formula, torch and closed forms. (Laws shared by all: test_contract.py.)"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nearfar.errors import ShapeError
+from nearfar.objectives import CrossEntropy, balanced_weights
+
+
+@st.composite
+def labeled_logits(draw) -> tuple[Tensor, Tensor, Tensor]:
+    """One to nine float64 rows of logits for two to five classes, their labels, and weights of the classes."""
+    n, c = draw(st.integers(1, 9)), draw(st.integers(2, 5))
+    source = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    labels = torch.randint(0, c, (n,), generator=source)
+    weights = 0.1 + torch.rand(c, dtype=torch.float64, generator=source)
+    return 3 * torch.randn(n, c, dtype=torch.float64, generator=source), labels, weights
+
+
+def by_the_book(logits: Tensor, labels: Tensor, weights: list[float]) -> float:
+    """The docstring's equation, one loop per sum sign, no tensor tricks."""
+    above, below = 0.0, 0.0
+    for x, y in zip(logits.tolist(), labels.tolist(), strict=True):
+        above += weights[y] * math.log(math.exp(x[y]) / sum(math.exp(other) for other in x))
+        below += weights[y]
+    return -above / below
+
+
+@given(labeled_logits())
+def test_matches_the_formula_written_as_loops(rows):
+    """With and without weights of the classes."""
+    logits, labels, weights = rows
+    plain, weighted = CrossEntropy(), CrossEntropy(class_weights=weights)
+
+    assert plain(logits, labels).item() == pytest.approx(by_the_book(logits, labels, [1.0] * logits.shape[1]))
+    assert weighted(logits, labels).item() == pytest.approx(by_the_book(logits, labels, weights.tolist()))
+
+
+@given(labeled_logits(), st.sampled_from([0.0, 0.1, 0.9]))
+def test_agrees_with_torch_in_value_and_gradient(rows, smoothing):
+    """torch's own module with the same settings gives the same numbers."""
+    logits, labels, weights = rows
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    found = CrossEntropy(label_smoothing=smoothing, class_weights=weights)(ours, labels)
+    expected = nn.CrossEntropyLoss(weight=weights, label_smoothing=smoothing)(theirs, labels)
+    found.backward()
+    expected.backward()
+
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("c", [2, 3, 77])
+def test_knowing_nothing_costs_the_log_of_the_number_of_classes(c):
+    """Equal logits make every class a fair draw, smoothed or weighted."""
+    labels = torch.arange(c)
+    for objective in (
+        CrossEntropy(),
+        CrossEntropy(label_smoothing=0.3),
+        CrossEntropy(class_weights=torch.rand(c) + 0.1),
+    ):
+        assert objective(torch.ones(c, c), labels).item() == pytest.approx(math.log(c), rel=1e-5)
+
+
+def test_a_sure_and_right_answer_costs_nothing_and_a_sure_and_wrong_one_its_distance():
+    """Logits a hundred apart."""
+    logits = torch.tensor([[100.0, 0.0]])
+
+    assert CrossEntropy()(logits, torch.tensor([0])).item() == 0.0
+    assert CrossEntropy()(logits, torch.tensor([1])).item() == pytest.approx(100.0)
+
+
+def test_weights_for_another_number_of_classes_are_refused():
+    """The message names the weights and the logits."""
+    objective = CrossEntropy(class_weights=torch.ones(3))
+
+    with pytest.raises(ShapeError, match=r"class_weights must be \(c\) with c = 2 as in logits, got shape \(3\)"):
+        objective(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
+
+
+def test_weights_are_saved_and_moved_with_the_module():
+    """They are part of the state, and follow the module to another type."""
+    objective = CrossEntropy(class_weights=torch.ones(3))
+
+    assert list(objective.state_dict()) == ["class_weights"]
+    assert objective.double().class_weights.dtype == torch.float64
+    assert list(CrossEntropy().state_dict()) == []
+
+
+@given(st.lists(st.integers(1, 50), min_size=2, max_size=6))
+def test_balanced_weights_let_every_class_count_the_same(counts):
+    """Weight times count is the same for all classes, and the texts' weights are one on average."""
+    weights = balanced_weights(torch.tensor(counts)).tolist()
+    shares = [weight * count for weight, count in zip(weights, counts, strict=True)]
+
+    assert shares == pytest.approx([shares[0]] * len(shares), rel=1e-5)
+    assert sum(shares) / sum(counts) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_balanced_weights_stay_finite_where_a_class_has_no_texts():
+    """A class that only the test data has divides by nothing."""
+    assert balanced_weights(torch.tensor([0, 3, 1])).isfinite().all()

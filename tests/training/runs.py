@@ -1,0 +1,82 @@
+"""Small real runs, shared by the tests of training: the toy encoder on a few made-up texts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from nearfar.recipe import Recipe, build_recipe
+
+WORDS = {
+    "fruit": ["apple", "pear", "plum", "cherry", "melon", "grape"],
+    "tool": ["hammer", "saw", "pliers", "wrench", "drill", "file"],
+    "animal": ["horse", "otter", "heron", "badger", "lynx", "mole"],
+}
+
+
+def write_texts(path: Path, rows: int = 60) -> Path:
+    """A labelled CSV file, the same every time."""
+    lines = ["text,label"]
+    kinds = list(WORDS)
+    for row in range(rows):
+        kind = kinds[row % len(kinds)]
+        words = WORDS[kind]
+        lines.append(f"a {words[row % 6]} and a {words[(row // 6 + 1) % 6]} number {row},{kind}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def recipe_for(train: Path, *, objective: str = "cross-entropy", **changes: Any) -> Recipe:
+    """A recipe of a few steps; ``changes`` are tables laid over it."""
+    values: dict[str, Any] = {
+        "seed": 7,
+        "data": {"train": str(train), "dev": 0.2},
+        "encoder": {"name": "toy", "max_length": 24},
+        "objective": {"name": objective},
+        "batches": {"size": 8},
+        "training": {"epochs": 3, "learning_rate": 1e-3, "checkpoint_every": 2},
+    }
+    for table, keys in changes.items():
+        values[table] = {**values.get(table, {}), **keys}
+    return build_recipe(values, [], where="test")
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """SHA-256 of every weight file of a model folder."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*.safetensors"))
+    }
+
+
+class KillAt:
+    """A listener that ends the process without warning, as ``kill -9`` does, once it has seen a step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, entry: dict[str, Any]) -> None:
+        if entry["step"] >= self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        pass
+
+
+def train_in_child(train: str, out: str, objective: str, changes: dict[str, Any], kill_at: int | None, resume: bool) -> None:
+    """What a child process runs; the parent looks at what it leaves behind."""
+    import torch
+    from rich.console import Console
+
+    from nearfar.assembly import run
+
+    torch.set_num_threads(1)
+    recipe = recipe_for(Path(train), objective=objective, **changes)
+    listeners = () if kill_at is None else (KillAt(kill_at),)
+    run(recipe, Path(out), resume=resume, console=Console(quiet=True), listeners=listeners)

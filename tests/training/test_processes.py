@@ -1,0 +1,87 @@
+"""Two processes on the same global batch do what one does, and agree with each other to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from nearfar.training import read_journal
+
+from .runs import write_texts
+
+TOLERANCE = 2e-5
+"""Largest relative difference of losses: sums are taken in another order."""
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+def torchrun(processes: int, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return subprocess.run([*launcher, *command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def train(folder: Path, processes: int, objective: str, accumulate: int = 1) -> Path:
+    folder.mkdir()
+    texts = write_texts(folder / "train.csv", rows=43)  # the last batch of each epoch has 3 rows: an uneven share
+    values = {
+        "seed": 3,
+        "data": {"train": str(texts), "dev": 0},
+        "encoder": {"name": "toy", "max_length": 24, "dropout": 0.0},  # dropout is drawn anew in each process
+        "objective": {"name": objective},
+        "batches": {"size": 8},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "accumulate": accumulate},
+    }
+    script = str(Path(__file__).with_name("two_ranks.py"))
+    done = torchrun(processes, script, json.dumps(values), str(folder / "model"), cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "accumulate"), [("cross-entropy", 1), ("triple-entropy", 2), ("cross-entropy+supcon", 1)]
+)
+def test_two_processes_follow_the_loss_curve_of_one(tmp_path, objective, accumulate):
+    """Same losses within the tolerance; weights of both ranks identical, objective's weights included."""
+    one = train(tmp_path / "one", 1, objective, accumulate)
+    two = train(tmp_path / "two", 2, objective, accumulate)
+
+    curves = [
+        [entry["loss"] for entry in read_journal(folder / "model" / "journal.jsonl") if entry["kind"] == "step"]
+        for folder in (one, two)
+    ]
+    assert len(curves[0]) == len(curves[1]) >= 6
+    assert curves[1] == pytest.approx(curves[0], rel=TOLERANCE)
+    first, second = (load_file(two / f"rank-{rank}.safetensors") for rank in (0, 1))
+    assert set(first) == set(second)
+    assert all(first[name].equal(second[name]) for name in first)
+    if objective == "triple-entropy":
+        assert "objectives.soft_triple.centers" in first
+    alone = load_file(one / "rank-0.safetensors")
+    assert all((first[name] - alone[name]).abs().max() < 1e-3 for name in first)
+
+
+@pytest.mark.slow
+def test_the_command_runs_under_torchrun_and_accelerate_without_change(tmp_path):
+    """Two processes, dev data, one model folder; only the first process speaks."""
+    texts = write_texts(tmp_path / "train.csv", rows=43)
+    arguments = ["train", str(texts), "--encoder", "toy", "--dev", "0.2", "--epochs", "1", "--batch-size", "8"]
+    done = torchrun(2, "-m", "nearfar", *arguments, "--out", "by-torchrun", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr.count("saved to by-torchrun") == 1
+
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+               "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "nearfar", *arguments, "--out", "by-accelerate"]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    for folder in ("by-torchrun", "by-accelerate"):
+        metrics = json.loads((tmp_path / folder / "metrics.json").read_text())
+        assert metrics["training"]["steps"] == 5
+        assert (tmp_path / folder / "nearfar.json").is_file()
