@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import MISSING
+from typing import Any
 
 from nearfar.recipe.keys import Entry, entries, fits, phrase, tag
 from nearfar.recipe.literals import literal
 from nearfar.recipe.schema import Recipe
+
+LABELS = ("Formula", "Reads", "Batches", "Related", "Paper")
+"""What the docstring of an objective's table says beside its summary."""
 
 _INTRODUCTION = """\
 # The recipe
@@ -29,7 +34,7 @@ def _sections(table: type, path: str, title: str, level: int = 2) -> list[str]:
     sections = []
     if rows:
         head = ["| Key | Fits | Default | |", "|---|---|---|---|"]
-        about = f"{table.__doc__}\n\n" if path else ""
+        about = _about(table) if path else ""
         sections.append(f"{'#' * level} {title}\n\n{about}" + "\n".join([*head, *rows]) + "\n")
     for entry in known.values():
         full, inner = f"{path}{entry.name}", _inner(entry)
@@ -40,6 +45,44 @@ def _sections(table: type, path: str, title: str, level: int = 2) -> list[str]:
     return sections
 
 
+def _about(table: type) -> str:
+    told = description(table)
+    lines = [f"- {label}: {told[label.lower()]}" for label in LABELS if label.lower() in told]
+    return "\n".join([told["summary"], "", *lines, *([""] if lines else [])]) + "\n"
+
+
+def description(table: type) -> dict[str, str]:
+    """What a table's docstring says: its summary, and what stands behind each of the :data:`LABELS`."""
+    paragraphs = inspect.cleandoc(table.__doc__ or "").split("\n\n")
+    told = {"summary": " ".join(paragraphs[0].split())}
+    for line in "\n".join(paragraphs[1:]).splitlines():
+        label, colon, text = line.partition(":")
+        if colon and label in LABELS:
+            told[label.lower()] = text.strip()
+    return told
+
+
+def describe(table: type) -> dict[str, Any]:
+    """An objective in plain data: what its docstring says, and its settings."""
+    settings = [
+        {
+            "key": entry.name,
+            "kind": phrase(entry.kind, entry.key),
+            "default": _default(entry),
+            "doc": entry.key.about,
+        }
+        for entry in entries(table).values()
+        if entry.name != "name"
+    ]
+    return {**description(table), "settings": settings}
+
+
+def _default(entry: Entry) -> str:
+    if entry.default is MISSING:
+        return "required"
+    return "unset" if entry.default is None else literal(entry.default)
+
+
 def _inner(entry: Entry) -> tuple[type, ...]:
     form = fits(entry.kind)
     inner = form.items if form.items is not None else form.values
@@ -47,8 +90,8 @@ def _inner(entry: Entry) -> tuple[type, ...]:
 
 
 def _row(entry: Entry) -> str:
-    default = "required" if entry.default is MISSING else f"`{literal(entry.default)}`"
-    default = "unset" if entry.default is None else default
+    plain = entry.default is MISSING or entry.default is None
+    default = _default(entry) if plain else f"`{_default(entry)}`"
     cells = [f"`{entry.name}`", phrase(entry.kind, entry.key), default, entry.key.about]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

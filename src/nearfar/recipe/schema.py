@@ -77,7 +77,14 @@ class Encoder:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
-    """Cross-entropy on the classes."""
+    """Cross-entropy on the classes: each text's own class should be the likely one.
+
+    Formula:  L = -mean log softmax(logits)[own class]
+    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Batches:  any
+    Related:  triple-entropy adds centers on the tokens, cross-entropy+supcon compares the texts of a batch
+    Paper:    the usual objective of fine-tuning: Devlin et al. 2019, arXiv:1810.04805
+    """
 
     name: Annotated[Literal["cross-entropy"], _Name] = "cross-entropy"
     learning_rate: Annotated[float | None, _LearningRate] = None
@@ -87,7 +94,14 @@ class CrossEntropy:
 
 @dataclass(frozen=True, kw_only=True)
 class TripleEntropy:
-    """Cross-entropy blended with SoftTriple, which gives every class several centers."""
+    """Cross-entropy blended with SoftTriple, which gives every class several centers.
+
+    Formula:  L = beta * cross-entropy + (1 - beta) * SoftTriple, the latter on every token with its text's class
+    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Batches:  any
+    Related:  cross-entropy is the same without centers; cross-entropy+supcon needs classmates in the batch instead
+    Paper:    Sosnowski et al. 2022 (FedCSIS, arXiv:2112.08462); SoftTriple: Qian et al. 2019, arXiv:1909.05235
+    """
 
     name: Annotated[Literal["triple-entropy"], _Name] = "triple-entropy"
     learning_rate: Annotated[float | None, _LearningRate] = None
@@ -106,7 +120,14 @@ class TripleEntropy:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropySupCon:
-    """Cross-entropy blended with the supervised contrastive objective."""
+    """Cross-entropy blended with the supervised contrastive objective: classmates come near each other.
+
+    Formula:  L = (1 - weight) * cross-entropy + weight * SupCon on the L2-normalized text vectors
+    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Batches:  two or more texts of a class; a text without a classmate in its batch counts for cross-entropy only
+    Related:  triple-entropy compares with trained centers, so it does not depend on the batch
+    Paper:    Gunel et al. 2021, arXiv:2011.01403; SupCon: Khosla et al. 2020, arXiv:2004.11362
+    """
 
     name: Annotated[Literal["cross-entropy+supcon"], _Name] = "cross-entropy+supcon"
     learning_rate: Annotated[float | None, _LearningRate] = None
