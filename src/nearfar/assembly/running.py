@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,24 +74,24 @@ def run(
     if main and not prepare_output(out, resume=resume, overwrite=overwrite):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return Summary(out, None, {})
-    precision, reason = choose_precision(recipe.training.precision)
     accelerator = Accelerator(
-        mixed_precision="bf16" if precision == "bf16" else "no",
+        mixed_precision="no",  # the learner sets the precision itself, so that runs of one process may differ in it
         cpu=not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         log_with=[_available(tracker) for tracker in recipe.training.trackers] or None,
         project_dir=str(out),
     )
     try:
-        return _run(recipe, data, out, accelerator, console, say, f"{precision} ({reason})", listeners, resume=resume)
+        return _run(recipe, data, out, accelerator, console, say, listeners, resume=resume)
     finally:
         accelerator.end_training()
 
 
 def _run(
     recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Callable[[str], None],
-    precision: str, listeners: tuple[Listener, ...], *, resume: bool,
+    listeners: tuple[Listener, ...], *, resume: bool,
 ) -> Summary:  # fmt: skip
     main = bool(accelerator.is_main_process)
+    precision, reason = choose_precision(recipe.training.precision)
     built = build(
         recipe.encoder.name, classes=data.classes, seed=stream(recipe.seed, "head"), pooling=recipe.encoder.pooling,
         max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
@@ -101,7 +100,7 @@ def _run(
     terms, notes = build_terms(
         recipe.objective, classes=data.classes, dim=built.model.dim, labels=labels, seed=stream(recipe.seed, "objective")
     )
-    learner = Learner(built.model, terms).to(accelerator.device)
+    learner = Learner(built.model, terms, precision=precision).to(accelerator.device)
     if main:
         check_room(out, sum(4 * weight.numel() for weight in learner.parameters()), keep=recipe.training.keep_checkpoints)
     feed = _feed(recipe, table, labels, data.train)
@@ -111,7 +110,7 @@ def _run(
     per_batch, frozen = _try_out(learner, feed, accelerator)
     if frozen:
         say(f"note: weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
-    say(_opening(recipe, data, built, len(feed.sampler), precision, accelerator))
+    say(_opening(recipe, data, built, len(feed.sampler), f"{precision} ({reason})", accelerator))
     say(f"{plan.steps:,} steps, about {duration(1.05 * per_batch * plan.steps * recipe.training.accumulate)}")
 
     recipe_text = to_toml(recipe)
@@ -182,8 +181,7 @@ def _try_out(learner: Learner, feed: Feed, accelerator: Accelerator) -> tuple[fl
         for place, rows in enumerate((order[0][:2], order[len(order) // 2])):
             began = time.perf_counter()
             batch = feed.batch(rows, rank=accelerator.process_index, world=accelerator.num_processes)
-            with torch.autocast(accelerator.device.type, torch.bfloat16) if _half(accelerator) else nullcontext():
-                total, _ = learner(batch.to(accelerator.device))
+            total, _ = learner(batch.to(accelerator.device))
             total.backward()
             seconds = time.perf_counter() - began
             if place == 0:
@@ -191,10 +189,6 @@ def _try_out(learner: Learner, feed: Feed, accelerator: Accelerator) -> tuple[fl
                 freeze(learner, frozen)
             learner.zero_grad(set_to_none=True)
     return seconds, frozen
-
-
-def _half(accelerator: Accelerator) -> bool:
-    return bool(accelerator.mixed_precision == "bf16")
 
 
 def _card(recipe: Recipe, data: RunData, built: Built, learner: Learner) -> Card:

@@ -40,7 +40,7 @@ def _one(console: Console, name: str, about: dict[str, Any]) -> None:
     for key in ("formula", "reads", "batches", "related", "paper"):
         if about.get(key):
             console.print(f"{key:<9} {about[key]}", highlight=False, soft_wrap=True, markup=False)
-    table = Table(title="settings, table [objective]", title_justify="left")
+    table = Table(title="settings, in the table \\[objective] of a recipe", title_justify="left")
     for column in ("key", "value", "default", "meaning"):
         table.add_column(column)
     for row in about["settings"]:

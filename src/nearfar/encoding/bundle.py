@@ -29,12 +29,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nearfar.encoding.encoder import TextModel, quiet_transformers, require_pooler
+from nearfar.encoding.pooling import POOLINGS
+from nearfar.encoding.sources import CARD, STAGING
 from nearfar.errors import EncoderError
 
 FORMAT = 1
-CARD = "nearfar.json"
 EXTRAS = "nearfar.safetensors"
-STAGING = ".saving"
+OPTIONAL = (EXTRAS, "2_Dense", "2_Normalize", "3_Normalize")
+"""Parts of the layout that not every model has; one that another model left behind goes."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def save(
         if path.is_file():
             _flush(path)
     (folder / CARD).unlink(missing_ok=True)
+    for name in OPTIONAL:
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink(missing_ok=True)
     entries = sorted(staging.iterdir(), key=lambda entry: entry.name == CARD)
     for entry in entries:
         target = folder / entry.name
@@ -92,8 +96,6 @@ def read_card(folder: Path) -> Card | None:
     """The card of a folder that nearfar saved; None for a folder of another origin."""
     path = folder / CARD
     if not path.is_file():
-        if (folder / STAGING).exists() or (folder / "checkpoints").is_dir():
-            raise EncoderError(f"{folder}: training into this folder has not finished; continue it with --resume.")
         return None
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -101,9 +103,22 @@ def read_card(folder: Path) -> Card | None:
             raise EncoderError(f"{path}: format {values['format']} is newer than this nearfar reads ({FORMAT}); upgrade it.")
         if values["labels"] is not None:
             values["labels"] = tuple(values["labels"])
-        return Card(**values)
+        card = Card(**values)
+        _check_card(card)
+        return card
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise EncoderError(f"{path}: this is not a card nearfar can read ({cause}). Is the folder whole?") from cause
+
+
+def _check_card(card: Card) -> None:
+    if card.pooling not in POOLINGS:
+        raise ValueError(f"unknown pooling {card.pooling!r}")
+    if not isinstance(card.max_length, int) or card.max_length < 1:
+        raise ValueError(f"max_length is {card.max_length!r}")
+    if not all(isinstance(flag, bool) for flag in (card.native, card.normalize, card.joined)):
+        raise ValueError("native, normalize and joined must be true or false")
+    if card.labels is not None and (len(card.labels) < 2 or not all(isinstance(label, str) for label in card.labels)):
+        raise ValueError("labels must be two or more names")
 
 
 def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:

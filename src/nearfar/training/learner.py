@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nearfar.encoding import Output, TextModel
 from nearfar.errors import SettingError
 from nearfar.training.gather import gather_rows
+from nearfar.training.precision import Precision
 
 View = Literal["logits", "text", "tokens"]
 
@@ -49,19 +50,27 @@ class Learner(nn.Module):
 
     In several processes each term sees the rows of all of them, so that the loss, its in-batch comparisons and its
     gradients are those of one process with the whole batch.
+
+    Args:
+        model: the text model.
+        terms: the parts of the total.
+        precision: what the model computes in; objectives always compute in fp32, and weights always are fp32.
     """
 
-    def __init__(self, model: TextModel, terms: Sequence[Term]) -> None:
+    def __init__(self, model: TextModel, terms: Sequence[Term], *, precision: Precision = "fp32") -> None:
         super().__init__()
         if not terms:
             raise SettingError("Learner: at least one term is needed.")
+        self.precision = precision
         self.model = model
         self.objectives = nn.ModuleDict({term.name: term.objective for term in terms})
         self.terms = tuple(terms)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The total, and each part before weighting."""
-        output: Output = self.model(batch.inputs)
+        device = batch.labels.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
+            output: Output = self.model(batch.inputs)
         total: Tensor | None = None
         parts: dict[str, Tensor] = {}
         for term in self.terms:

