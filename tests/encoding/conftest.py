@@ -80,10 +80,12 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         n_heads=4, hidden_dim=48,
     ),
     "electra": lambda: transformers.ElectraConfig(
-        vocab_size=len(vocabulary()), max_position_embeddings=POSITIONS, initializer_range=LOUD, embedding_size=16, **SIZES
+        vocab_size=len(vocabulary()), max_position_embeddings=POSITIONS, initializer_range=LOUD, embedding_size=16,
+        **SIZES,
     ),
     "xlnet": lambda: transformers.XLNetConfig(
-        vocab_size=len(_xlnet_pieces()), d_model=32, n_layer=2, n_head=4, d_inner=48, initializer_range=LOUD, pad_token_id=5
+        vocab_size=len(_xlnet_pieces()), d_model=32, n_layer=2, n_head=4, d_inner=48, initializer_range=LOUD,
+        pad_token_id=5,
     ),
     "modernbert": lambda: transformers.ModernBertConfig(
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, local_attention=8,

@@ -30,7 +30,8 @@ from torch import Tensor
 
 from nearfar.encoding.encoder import TextModel, quiet_transformers, require_pooler
 from nearfar.encoding.pooling import POOLINGS
-from nearfar.encoding.sources import CARD, STAGING
+from nearfar.encoding.sources import CARD as CARD
+from nearfar.encoding.sources import STAGING
 from nearfar.errors import EncoderError
 
 FORMAT = 1
@@ -57,7 +58,13 @@ class Card:
 
 
 def save(
-    folder: Path, model: TextModel, tokenizer: Any, card: Card, *, readme: str, objective: dict[str, Tensor] | None = None
+    folder: Path,
+    model: TextModel,
+    tokenizer: Any,
+    card: Card,
+    *,
+    readme: str,
+    objective: dict[str, Tensor] | None = None,
 ) -> None:
     """Write the whole folder; files that are not part of the layout stay as they are.
 
@@ -100,7 +107,9 @@ def read_card(folder: Path) -> Card | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] > FORMAT:
-            raise EncoderError(f"{path}: format {values['format']} is newer than this nearfar reads ({FORMAT}); upgrade it.")
+            raise EncoderError(
+                f"{path}: format {values['format']} is newer than this nearfar reads ({FORMAT}); upgrade it."
+            )
         if values["labels"] is not None:
             values["labels"] = tuple(values["labels"])
         card = Card(**values)
@@ -119,6 +128,8 @@ def _check_card(card: Card) -> None:
         raise ValueError("native, normalize and joined must be true or false")
     if card.labels is not None and (len(card.labels) < 2 or not all(isinstance(label, str) for label in card.labels)):
         raise ValueError("labels must be two or more names")
+    if not isinstance(card.head, dict | None):
+        raise ValueError(f"head is {card.head!r}")
 
 
 def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:

@@ -47,9 +47,7 @@ class TextModel(nn.Module):
         head: our class head on the pooled vector, for a network without one.
     """
 
-    def __init__(
-        self, network: Any, *, pooling: Pooling, native: bool = False, head: LinearHead | None = None
-    ) -> None:
+    def __init__(self, network: Any, *, pooling: Pooling, native: bool = False, head: LinearHead | None = None) -> None:
         super().__init__()
         if native and head is not None:
             raise SettingError("TextModel: a network with its own class head takes no second head.")
@@ -168,7 +166,7 @@ def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set
     """The weights in fp32, and the names of those that the checkpoint did not hold."""
     from transformers import AutoModel, AutoModelForSequenceClassification
 
-    kind = AutoModelForSequenceClassification if native else AutoModel
+    kind: Any = AutoModelForSequenceClassification if native else AutoModel
     if not source.location:
         return kind.from_config(config), set()
     with _refusals(source), quiet_transformers():
@@ -189,9 +187,13 @@ def open_tokenizer(source: Source) -> Any:
     with _refusals(source), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise EncoderError(f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder whole?")
+        raise EncoderError(
+            f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder whole?"
+        )
     if tokenizer.pad_token_id is None:
-        raise EncoderError(f"{source.name}: its tokenizer has no padding token, so this is no text encoder nearfar can use.")
+        raise EncoderError(
+            f"{source.name}: its tokenizer has no padding token, so this is no text encoder nearfar can use."
+        )
     return tokenizer
 
 
@@ -203,7 +205,9 @@ def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | Non
     if asked is None:
         return min([source.max_length or LONGEST, LONGEST, *limits])
     if most is not None and asked > most:
-        raise SettingError(f"encoder.max_length is {asked}, but {source.name} reads at most {most} tokens; set {most} or less.")
+        raise SettingError(
+            f"encoder.max_length is {asked}, but {source.name} reads at most {most} tokens; set {most} or less."
+        )
     return asked
 
 
@@ -221,7 +225,9 @@ def require_pooler(network: Any, name: str) -> tuple[Tensor, Tensor]:
     pooler = getattr(network, "pooler", None)
     dense = getattr(pooler, "dense", None)
     if not isinstance(dense, nn.Linear) or not isinstance(getattr(pooler, "activation", None), nn.Tanh):
-        raise EncoderError(f"{name}: this encoder has no pooler of BERT's kind; set encoder.pooling to 'first' or 'mean'.")
+        raise EncoderError(
+            f"{name}: this encoder has no pooler of BERT's kind; set encoder.pooling to 'first' or 'mean'."
+        )
     return dense.weight, cast(Tensor, dense.bias)
 
 
@@ -232,8 +238,9 @@ def _of_class_head(key: str, network: Any, *, native: bool) -> bool:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Loading reports and progress bars off: nearfar says itself what a user must know."""
-    from transformers.utils import logging
+    from transformers import utils
 
+    logging: Any = utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

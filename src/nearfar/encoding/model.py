@@ -60,15 +60,15 @@ class Model:
         """The label of each text, or of each ``(left, right)`` pair for a model trained on pairs."""
         labels = self._require_labels()
         chances = self.probabilities(texts, batch_size=batch_size)
-        return [
-            Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True))) for row in chances
-        ]
+        return [Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True))) for row in chances]
 
     def probabilities(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, c) probabilities of the classes."""
         self._require_labels()
         table = self.tokenize(texts)
-        logits = in_batches(self.model, table, batch_size, lambda output: _present(output.logits), width=self.model.classes)
+        logits = in_batches(
+            self.model, table, batch_size, lambda output: _present(output.logits), width=self.model.classes
+        )
         return logits.softmax(dim=1).numpy()
 
     def embed(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
@@ -100,7 +100,7 @@ class Model:
         if rows and paired != self.card.joined:
             wanted = "pairs of texts" if self.card.joined else "single texts"
             raise SettingError(f"this model reads {wanted}; got {'pairs' if paired else 'single texts'}.")
-        columns = [list(column) for column in zip(*rows, strict=True)] if paired else [rows]
+        columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] if paired else [rows]
         return tokenize(self.tokenizer, columns, max_length=self.card.max_length)
 
     def _require_labels(self) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def load(name: str | Path) -> Model:
         torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
         network, fresh = open_network(source, config, native=native)
         if labels is not None and not native:
-            head = LinearHead(int(config.hidden_size), len(labels))
+            head = LinearHead(int(config.hidden_size), len(labels), dropout=_dropout(card))
     if card is None:
         card = bundle.Card(
             pooling=source.pooling or "mean", max_length=choose_length(source, network, tokenizer, None),
@@ -166,11 +166,13 @@ def load(name: str | Path) -> Model:
         )  # fmt: skip
     if head is not None:
         weights = bundle.read_extras(folder, "head") if folder is not None else {}
-        if {key: value.shape for key, value in weights.items()} != {key: value.shape for key, value in head.state_dict().items()}:
-            raise EncoderError(f"{name}: {bundle.EXTRAS} holds no class head for {len(labels or ())} labels. Is the folder whole?")
+        if _shapes(weights) != _shapes(head.state_dict()):
+            raise EncoderError(
+                f"{name}: the class head is missing from {bundle.EXTRAS}, or another's. Is the folder whole?"
+            )
         head.load_state_dict(weights)
     elif labels is not None and len(labels) != int(config.num_labels):
-        raise EncoderError(f"{name}: {len(labels)} labels, but {config.num_labels} classes in config.json. Is the folder whole?")
+        raise EncoderError(f"{name}: {len(labels)} labels for {config.num_labels} classes. Is the folder whole?")
     if card.pooling == "pooler":
         require_pooler(network.base_model, str(name))
     needed = card.native or card.pooling == "pooler"  # else the pooler takes no part, and many checkpoints have none
@@ -178,3 +180,12 @@ def load(name: str | Path) -> Model:
     if lost and source.location:
         raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
     return Model(TextModel(network, pooling=card.pooling, native=card.native, head=head), tokenizer, card)  # type: ignore[arg-type]
+
+
+def _dropout(card: bundle.Card | None) -> float:
+    stated = (card.head if card is not None else None) or {}
+    return float(stated.get("dropout", 0.1))
+
+
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in weights.items()}

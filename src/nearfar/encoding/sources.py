@@ -107,7 +107,9 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
         path = str(module.get("path", ""))
         if kind == "Pooling":
             pooling = _pooling(name, _json(folder / path / "config.json", dict))
-        elif kind == "Dense" and pooling == "first" and _json(folder / path / "config.json", dict).get("nearfar_pooler"):
+        elif (
+            kind == "Dense" and pooling == "first" and _json(folder / path / "config.json", dict).get("nearfar_pooler")
+        ):
             pooling = "pooler"
         elif kind == "Normalize":
             normalize = True

@@ -23,9 +23,9 @@ def vocabulary() -> dict[str, int]:
 
 def toy_tokenizer() -> Any:
     """A fast WordPiece tokenizer over :func:`vocabulary`."""
-    from transformers import BertTokenizerFast
+    from transformers import BertTokenizer
 
-    return BertTokenizerFast(vocab=vocabulary(), do_lower_case=True, model_max_length=128)
+    return BertTokenizer(vocab=vocabulary(), do_lower_case=True, model_max_length=128)
 
 
 def toy_config() -> Any:
