@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 os.environ.update(
-    HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false"
+    HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
+    OMP_NUM_THREADS="1",  # several test processes run side by side: threads that wait for each other only slow them
 )  # fmt: skip
 
 from hypothesis import settings

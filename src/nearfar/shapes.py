@@ -24,7 +24,8 @@ class Shaped(Protocol):
     """Whatever has a shape: a tensor or an array."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
 
 
 def expect(**named: tuple[Shaped, str]) -> dict[str, int]:

@@ -46,10 +46,7 @@ def recipe_for(train: Path, *, objective: str = "cross-entropy", **changes: Any)
 
 def digest(folder: Path) -> dict[str, str]:
     """SHA-256 of every weight file of a model folder."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.glob("*.safetensors"))
-    }
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.safetensors"))}
 
 
 class KillAt:
@@ -69,7 +66,9 @@ class KillAt:
         pass
 
 
-def train_in_child(train: str, out: str, objective: str, changes: dict[str, Any], kill_at: int | None, resume: bool) -> None:
+def train_in_child(
+    train: str, out: str, objective: str, changes: dict[str, Any], kill_at: int | None, resume: bool
+) -> None:
     """What a child process runs; the parent looks at what it leaves behind."""
     import torch
     from rich.console import Console

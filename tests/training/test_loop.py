@@ -13,8 +13,7 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import nn
 
-from nearfar.assembly import run
-from nearfar.assembly import running
+from nearfar.assembly import run, running
 from nearfar.batching import FileOrder, RandomOrder
 from nearfar.encoding import build, load, tokenize
 from nearfar.errors import Interrupted, NotFiniteError
@@ -86,7 +85,9 @@ def test_every_trainable_tensor_moves(tmp_path, pooling):
     fit_small(learner, feed, tmp_path, weight_decay=0.0)
 
     still = [
-        name for name, weight in learner.named_parameters() if name not in frozen and weight.detach().equal(before[name])
+        name
+        for name, weight in learner.named_parameters()
+        if name not in frozen and weight.detach().equal(before[name])
     ]
     unmovable = {"model.network.bert.embeddings.token_type_embeddings.weight"}
     assert set(still) <= unmovable, still
@@ -167,7 +168,9 @@ def test_accumulating_halves_is_training_on_the_whole(tmp_path):
     assert all(torch.allclose(weights[name], others[name], atol=2e-4) for name in weights)
 
 
-@pytest.mark.parametrize(("size", "accumulate", "epochs", "limit"), [(4, 1, 2, None), (5, 2, 3, None), (12, 4, 1, None), (3, 1, 4, 5)])
+@pytest.mark.parametrize(
+    ("size", "accumulate", "epochs", "limit"), [(4, 1, 2, None), (5, 2, 3, None), (12, 4, 1, None), (3, 1, 4, 5)]
+)
 def test_the_plan_is_what_happens(tmp_path, size, accumulate, epochs, limit):
     """Steps are counted exactly before the run, and each is an update of the optimizer."""
     learner, feed = small_learner()
@@ -189,7 +192,9 @@ def test_nan_in_the_loss_stops_the_run_with_the_reason(tmp_path):
         learner.objectives["soft_triple"].centers[0, 0, 0] = float("nan")
     before = learner.model.network.classifier.weight.detach().clone()
 
-    with pytest.raises(NotFiniteError, match=r"(?s)the loss is nan at step 1 .*soft_triple nan.*t.csv lines 2, 3, 4, 5"):
+    with pytest.raises(
+        NotFiniteError, match=r"(?s)the loss is nan at step 1 .*soft_triple nan.*t.csv lines 2, 3, 4, 5"
+    ):
         fit_small(learner, feed, tmp_path)
     assert learner.model.network.classifier.weight.detach().equal(before)
 
@@ -264,7 +269,9 @@ def test_the_journal_has_every_step_with_all_that_was_promised(texts, tmp_path):
     assert [entry["step"] for entry in steps] == list(range(1, 13))
     for entry in steps:
         assert set(entry["parts"]) == {"cross_entropy", "soft_triple"}
-        assert entry["loss"] == pytest.approx(0.9 * entry["parts"]["cross_entropy"] + 0.1 * entry["parts"]["soft_triple"], rel=1e-4)
+        assert entry["loss"] == pytest.approx(
+            0.9 * entry["parts"]["cross_entropy"] + 0.1 * entry["parts"]["soft_triple"], rel=1e-4
+        )
         assert set(entry["learning_rates"]) == {"encoder", "head", "objective"}
         assert entry["gradient_norm"] > 0
         assert entry["texts_per_second"] > 0

@@ -79,7 +79,9 @@ def test_the_command_runs_under_torchrun_and_accelerate_without_change(tmp_path)
 
     command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
                "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "nearfar", *arguments, "--out", "by-accelerate"]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     for folder in ("by-torchrun", "by-accelerate"):
         metrics = json.loads((tmp_path / folder / "metrics.json").read_text())

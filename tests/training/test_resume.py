@@ -57,7 +57,7 @@ def undisturbed(children: Any, texts: Path, tmp_path_factory: pytest.TempPathFac
 
 KILLS = [
     (OBJECTIVES[number % len(OBJECTIVES)], int(step))
-    for number, step in enumerate(np.random.default_rng(5).permutation(np.arange(1, STEPS + 1)).tolist() + [7, 11, 13])
+    for number, step in enumerate([*np.random.default_rng(5).permutation(np.arange(1, STEPS + 1)), 7, 11, 13])
 ]
 
 
@@ -145,7 +145,9 @@ def test_damage_to_any_file_of_a_checkpoint_is_noticed(interrupted, tmp_path, fi
     assert "step-00000010" in warnings[0]
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_the_bits_still_agree(children, texts, undisturbed, interrupted, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over_and_the_bits_still_agree(
+    children, texts, undisturbed, interrupted, tmp_path
+):
     """Falling back costs time and changes nothing."""
     out = shutil.copytree(interrupted, tmp_path / "model")
     truncate(out / "checkpoints" / "step-00000010" / "optimizer.safetensors")
@@ -207,4 +209,6 @@ def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    return [(entry["step"], entry["loss"]) for entry in read_journal(folder / "journal.jsonl") if entry["kind"] == "step"]
+    return [
+        (entry["step"], entry["loss"]) for entry in read_journal(folder / "journal.jsonl") if entry["kind"] == "step"
+    ]

@@ -23,7 +23,10 @@ def main() -> None:
     def fit_and_tell(learner, *arguments, **settings):
         progress = fit(learner, *arguments, **settings)
         rank = os.environ.get("RANK", "0")
-        save_file({name: value.clone() for name, value in learner.state_dict().items()}, out.parent / f"rank-{rank}.safetensors")
+        save_file(
+            {name: value.clone() for name, value in learner.state_dict().items()},
+            out.parent / f"rank-{rank}.safetensors",
+        )
         return progress
 
     running.fit = fit_and_tell

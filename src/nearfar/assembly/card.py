@@ -49,10 +49,7 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
         "",
         "| part | source | rows |",
         "|---|---|---|",
-        *(
-            f"| {role} | {_base_name(records.source)} | {len(records):,} |"
-            for role, records in _parts(data)
-        ),
+        *(f"| {role} | {_base_name(records.source)} | {len(records):,} |" for role, records in _parts(data)),
         "",
         "## Results",
         "",
@@ -87,18 +84,29 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
 
 def _usage(card: Card) -> list[str]:
     example = '[("left text", "right text")]' if card.joined else '["some text"]'
-    lines = ["```python", "import nearfar", "", 'model = nearfar.load("this-folder")', f"model.predict({example})", f"model.embed({example})", "```", ""]  # fmt: skip
+    lines = [
+        "```python",
+        "import nearfar",
+        "",
+        'model = nearfar.load("this-folder")',
+        f"model.predict({example})",
+        f"model.embed({example})",
+        "```",
+        "",
+    ]
     if card.native and not card.joined:
         lines.append(
             'The labels come the same from `pipeline("text-classification", "this-folder")` and '
             "`AutoModelForSequenceClassification.from_pretrained`, the text vectors from `SentenceTransformer`."
         )
     elif card.native:
-        lines.append("The labels come the same from `AutoModelForSequenceClassification.from_pretrained` on joined pairs.")
+        lines.append(
+            "The labels come the same from `AutoModelForSequenceClassification.from_pretrained` on joined pairs."
+        )
     else:
         lines.append(
-            "The text vectors come the same from `SentenceTransformer(\"this-folder\")`, the encoder opens in `AutoModel`. "
-            "The class head stands on the pooled text vector, which those tools cannot express: for labels use "
+            'The text vectors come the same from `SentenceTransformer("this-folder")`, its encoder in `AutoModel`.'
+            " The class head stands on the pooled text vector, which those tools cannot express: for labels use "
             "`nearfar.load` as above, or apply `head.linear.weight` and `head.linear.bias` of `nearfar.safetensors` "
             f"to the {card.pooling}-pooled vector before normalization."
         )

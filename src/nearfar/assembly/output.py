@@ -26,14 +26,19 @@ def prepare_output(out: Path, *, resume: bool, overwrite: bool) -> bool:
             if (out / CARD).is_file():
                 return False
             if not ours:
-                raise OutputError(f"{out}: the folder holds no run to resume; give the folder of one, or another --out.")
+                raise OutputError(
+                    f"{out}: the folder holds no run to resume; give the folder of one, or another --out."
+                )
         elif not overwrite:
             raise OutputError(
                 f"{out}: the folder is not empty. Continue its run with --resume, replace it with --overwrite, "
                 "or choose another --out."
             )
         elif not ours:
-            raise OutputError(f"{out}: the folder holds something else than a model of nearfar, so it is not replaced. Choose another --out.")
+            raise OutputError(
+                f"{out}: the folder holds something else than a model of nearfar, so it is not replaced. "
+                "Choose another --out."
+            )
         else:
             _check_writable(out)
             for entry in out.iterdir():

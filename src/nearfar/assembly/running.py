@@ -98,11 +98,17 @@ def _run(
     )  # fmt: skip
     table, labels = _tokens(built, data.train), class_numbers(data.train, data.classes)
     terms, notes = build_terms(
-        recipe.objective, classes=data.classes, dim=built.model.dim, labels=labels, seed=stream(recipe.seed, "objective")
+        recipe.objective,
+        classes=data.classes,
+        dim=built.model.dim,
+        labels=labels,
+        seed=stream(recipe.seed, "objective"),
     )
     learner = Learner(built.model, terms, precision=precision).to(accelerator.device)
     if main:
-        check_room(out, sum(4 * weight.numel() for weight in learner.parameters()), keep=recipe.training.keep_checkpoints)
+        check_room(
+            out, sum(4 * weight.numel() for weight in learner.parameters()), keep=recipe.training.keep_checkpoints
+        )
     feed = _feed(recipe, table, labels, data.train)
     for note in (*data.notes, *built.notes, *notes, *_truncation(table, built)):
         say(f"note: {note}")
@@ -151,7 +157,9 @@ def _tokens(built: Built, records: Records) -> TokenTable:
 def _feed(recipe: Recipe, table: TokenTable, labels: Any, train: Records) -> Feed:
     size = recipe.batches.size
     random = recipe.batches.shuffle == "random"
-    sampler = RandomOrder(rows=len(table), size=size, seed=recipe.seed) if random else FileOrder(rows=len(table), size=size)
+    sampler = (
+        RandomOrder(rows=len(table), size=size, seed=recipe.seed) if random else FileOrder(rows=len(table), size=size)
+    )
     return Feed(table, labels, sampler, tuple(train.lines), train.source)
 
 
@@ -229,7 +237,9 @@ def _identity(recipe: Recipe, data: RunData, processes: int) -> str:
 def _available(tracker: str) -> str:
     package = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}[tracker]
     if importlib.util.find_spec(package) is None:
-        raise SettingError(f"training.trackers names {tracker}, which is not installed: pip install 'nearfar[{tracker}]'.")
+        raise SettingError(
+            f"training.trackers names {tracker}, which is not installed: pip install 'nearfar[{tracker}]'."
+        )
     return tracker
 
 
@@ -238,8 +248,8 @@ def _truncation(table: TokenTable, built: Built) -> list[str]:
         return []
     share = 100 * table.truncated / len(table)
     return [
-        f"{table.truncated:,} training texts ({share:.1f} %) are longer than {built.max_length} tokens and are cut there; "
-        "encoder.max_length sets the limit"
+        f"{table.truncated:,} training texts ({share:.1f} %) are longer than {built.max_length} tokens and are cut "
+        "there; encoder.max_length sets the limit"
     ]
 
 
@@ -247,10 +257,13 @@ def _opening(
     recipe: Recipe, data: RunData, built: Built, batches: int, precision: str, accelerator: Accelerator
 ) -> str:  # fmt: skip
     weights = sum(weight.numel() for weight in built.model.parameters())
-    sizes = ", ".join(
-        f"{name} {len(records):,}" for name, records in (("train", data.train), ("dev", data.dev), ("test", data.test)) if records
-    )  # fmt: skip
-    where = f"{accelerator.device.type} x {accelerator.num_processes}" if accelerator.num_processes > 1 else accelerator.device.type
+    parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
+    sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
+    where = (
+        f"{accelerator.device.type} x {accelerator.num_processes}"
+        if accelerator.num_processes > 1
+        else accelerator.device.type
+    )
     return (
         f"rows: {sizes}; {len(data.classes)} classes\n"
         f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "

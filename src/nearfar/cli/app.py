@@ -12,7 +12,10 @@ import typer
 from nearfar import __version__
 from nearfar.errors import Interrupted, NearfarError
 
-DATA_HELP = "CSV, TSV, JSONL (also .gz), Parquet, .txt, a folder saved by datasets, hub:NAME, sample:helpdesk, or - for standard input."
+DATA_HELP = (
+    "CSV, TSV, JSONL (also .gz), Parquet, .txt, a folder saved by datasets, hub:NAME, sample:helpdesk, "
+    "or - for standard input."
+)
 
 app = typer.Typer(
     name="nearfar",
@@ -70,7 +73,9 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     overwrite: OverwriteOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check recipe and data, print the recipe, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check recipe and data, print the recipe, and stop.")
+    ] = False,
 ) -> None:
     """Fine-tune an encoder from a recipe, or straight from a data file."""
     from nearfar.cli.training import train_command

@@ -29,13 +29,15 @@ def check_command(source: str, layout: Layout, encoder: str | None, *, as_json: 
         console.print(problem_list(found.problems), highlight=False, soft_wrap=True, markup=False)
         if found.dropped and not found.structural:
             total = sum(found.dropped.values())
-            console.print(f'--set data.invalid=drop would leave out {total:,} of {found.rows:,} rows.', highlight=False)
+            console.print(f"--set data.invalid=drop would leave out {total:,} of {found.rows:,} rows.", highlight=False)
     else:
         console.print("nothing is wrong with it", highlight=False)
     return not found.problems
 
 
-def _print_summary(console: Console, found: Examination, lengths: dict[str, int] | None, encoder: str | None, remark: str | None) -> None:
+def _print_summary(
+    console: Console, found: Examination, lengths: dict[str, int] | None, encoder: str | None, remark: str | None
+) -> None:
     table = Table(show_header=False, title=found.source, title_justify="left")
     table.add_column()
     table.add_column()

@@ -17,8 +17,12 @@ from nearfar.recipe.reference import describe
 def objectives_command(name: str | None, *, as_json: bool) -> None:
     """All objectives in a table, or one of them whole."""
     if name is not None and name not in OBJECTIVES:
-        raise SettingError(f"there is no objective {name!r}.{did_you_mean(name, list(OBJECTIVES))} There are: {', '.join(OBJECTIVES)}.")
-    found: dict[str, dict[str, Any]] = {key: describe(table) for key, table in OBJECTIVES.items() if name in (None, key)}
+        raise SettingError(
+            f"there is no objective {name!r}.{did_you_mean(name, list(OBJECTIVES))} There are: {', '.join(OBJECTIVES)}."
+        )
+    found: dict[str, dict[str, Any]] = {
+        key: describe(table) for key, table in OBJECTIVES.items() if name in (None, key)
+    }
     if as_json:
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
         return

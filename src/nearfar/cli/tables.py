@@ -29,6 +29,9 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
     for name in report.classes:
         confusion.add_column(name, justify="right")
     for place, name in enumerate(report.classes):
-        cells = [f"[bold]{count}[/bold]" if place == column else str(count) for column, count in enumerate(report.confusion[place])]
+        cells = [
+            f"[bold]{count}[/bold]" if place == column else str(count)
+            for column, count in enumerate(report.confusion[place])
+        ]
         confusion.add_row(name, *cells)
     return Group(scores, confusion)

@@ -72,7 +72,9 @@ def gather_recipe(
     if source is None:
         stored = out / "recipe.toml"
         if not resume:
-            problem = Problem("nearfar train", "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/")
+            problem = Problem(
+                "nearfar train", "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
+            )
             raise RecipeError([problem])
         if not stored.is_file():
             raise OutputError(f"{out}: there is no run to resume; name the recipe or the data file as well.")

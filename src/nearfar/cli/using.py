@@ -8,7 +8,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +29,9 @@ def evaluate_command(model_name: str, source: str, layout: Layout, batch_size: i
     records = read(source, layout)
     if labels is None or records.labels is None:
         who = f"the model {model_name} has no class head" if labels is None else "the file has no label column"
-        raise DataError([Problem(source, f"nothing can be compared: {who}", "Evaluation needs a classifier and labelled rows.")])
+        raise DataError(
+            [Problem(source, f"nothing can be compared: {who}", "Evaluation needs a classifier and labelled rows.")]
+        )
     truth = class_numbers(records, labels)
     chances = model.probabilities(_texts(records, model), batch_size=batch_size)
     report = class_report(truth, chances.argmax(axis=1), labels)
@@ -41,7 +42,9 @@ def evaluate_command(model_name: str, source: str, layout: Layout, batch_size: i
     _notes(records)
 
 
-def predict_command(model_name: str, source: str, out: str, layout: Layout, batch_size: int, *, overwrite: bool) -> None:
+def predict_command(
+    model_name: str, source: str, out: str, layout: Layout, batch_size: int, *, overwrite: bool
+) -> None:
     """Write one JSON object a row."""
     check_target(out, overwrite=overwrite)
     model = load(model_name)
@@ -51,8 +54,9 @@ def predict_command(model_name: str, source: str, out: str, layout: Layout, batc
     def write(file: IO[bytes]) -> None:
         for place, prediction in enumerate(predictions):
             named = ("text_a", "text_b") if model.card.joined else ("text",)
-            row = {name: column[place] for name, column in zip(named, records.texts, strict=False)}
-            row |= {"label": prediction.label, "probabilities": {k: round(p, 6) for k, p in prediction.probabilities.items()}}  # type: ignore[dict-item]
+            row: dict[str, Any] = {name: column[place] for name, column in zip(named, records.texts, strict=False)}
+            row["label"] = prediction.label
+            row["probabilities"] = {name: round(chance, 6) for name, chance in prediction.probabilities.items()}
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
     write_target(out, write)
@@ -130,8 +134,3 @@ def _texts(records: Records, model: Model) -> Any:
 def _notes(records: Records) -> None:
     for note in records.notes:
         sys.stderr.write(f"note: {records.source}: {note}\n")
-
-
-def as_single(layout: Layout) -> Layout:
-    """The layout of single texts, whatever pairs the file could be read as."""
-    return replace(layout, pair=None)

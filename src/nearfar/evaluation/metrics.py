@@ -27,7 +27,12 @@ class ClassReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
-        return {**self.scores, "per_class": self.per_class, "confusion": self.confusion.tolist(), "classes": list(self.classes)}
+        return {
+            **self.scores,
+            "per_class": self.per_class,
+            "confusion": self.confusion.tolist(),
+            "classes": list(self.classes),
+        }
 
 
 def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...]) -> ClassReport:

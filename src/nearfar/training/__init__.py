@@ -9,6 +9,21 @@ from nearfar.training.precision import choose_precision
 from nearfar.training.progress import LiveBar, PlainLog, duration
 
 __all__ = [
-    "Batch", "CheckpointStore", "Feed", "Journal", "Learner", "Listener", "LiveBar", "Plan", "PlainLog", "Progress",
-    "Term", "View", "choose_precision", "duration", "fit", "plan_run", "read_journal",
+    "Batch",
+    "CheckpointStore",
+    "Feed",
+    "Journal",
+    "Learner",
+    "Listener",
+    "LiveBar",
+    "PlainLog",
+    "Plan",
+    "Progress",
+    "Term",
+    "View",
+    "choose_precision",
+    "duration",
+    "fit",
+    "plan_run",
+    "read_journal",
 ]  # fmt: skip

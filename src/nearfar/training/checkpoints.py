@@ -66,12 +66,14 @@ class CheckpointStore:
         """The weights that :meth:`write_best` kept under a name."""
         problem = damage(self.folder / name)
         if problem:
-            raise CheckpointError(f"{self.folder / name}: the best weights are damaged: {problem}. Train again without --resume.")
+            raise CheckpointError(
+                f"{self.folder / name}: the best weights are damaged: {problem}. Train again without --resume."
+            )
         return load_file(self.folder / name / "model.safetensors")
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint, and a warning for each damaged one that was passed over."""
-        warnings = []
+        warnings: list[str] = []
         for path in reversed(self._steps()):
             problem = damage(path)
             if problem is None:

@@ -36,4 +36,6 @@ class Feed:
     def place(self, rows: Rows, shown: int = 8) -> str:
         """Where the rows stand, as a message names them."""
         lines = [str(self.lines[row]) for row in rows[:shown]]
-        return f"{self.source} lines {', '.join(lines)}" + (f" and {len(rows) - shown} more" if len(rows) > shown else "")
+        return f"{self.source} lines {', '.join(lines)}" + (
+            f" and {len(rows) - shown} more" if len(rows) > shown else ""
+        )

@@ -18,7 +18,7 @@ def gather_rows(tensor: Tensor) -> Tensor:
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return tensor
-    gathered: Tensor = _Gather.apply(tensor)
+    gathered: Tensor = _Gather.apply(tensor)  # type: ignore[no-untyped-call]
     return gathered
 
 
@@ -38,4 +38,5 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0][ctx.start : ctx.start + ctx.count] * ctx.world
+        own: Tensor = gradients[0][ctx.start : ctx.start + ctx.count] * ctx.world
+        return own

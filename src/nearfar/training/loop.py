@@ -142,7 +142,9 @@ def fit(
                     listener.step(entry)
 
                 last = progress.step == plan.steps
-                if evaluate is not None and (_due(settings.evaluate_every, progress.step, epoch_done=epoch_done) or last):
+                if evaluate is not None and (
+                    _due(settings.evaluate_every, progress.step, epoch_done=epoch_done) or last
+                ):
                     _evaluate(evaluate, progress, settings, saver, journal, accelerator, listeners)
                 if epoch_done:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
@@ -265,7 +267,9 @@ def _due(every: int | str, step: int, *, epoch_done: bool) -> bool:
     return epoch_done if every == "epoch" else step % int(every) == 0
 
 
-def _entry(progress: Progress, plan: Plan, result: StepResult, rates: dict[str, float], elapsed: float) -> dict[str, Any]:
+def _entry(
+    progress: Progress, plan: Plan, result: StepResult, rates: dict[str, float], elapsed: float
+) -> dict[str, Any]:
     return {
         "kind": "step",
         "step": progress.step,

@@ -115,7 +115,7 @@ def freeze(learner: nn.Module, names: Iterable[str]) -> None:
     chosen = set(names)
     for name, weight in learner.named_parameters():
         if name in chosen:
-            weight.requires_grad_(requires_grad=False)
+            weight.requires_grad = False
 
 
 def _trainable(learner: nn.Module) -> list[tuple[str, Tensor]]:

@@ -21,7 +21,8 @@ class LiveBar:
         self.dev = ""
         self.bar = Progress(
             SpinnerColumn(), TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}{task.fields[dev]}  {task.fields[speed]} texts/s  {task.fields[left]} left"),
+            TextColumn("loss {task.fields[loss]}{task.fields[dev]}  {task.fields[speed]} texts/s"),
+            TextColumn("{task.fields[left]} left"),
             console=console, transient=False,
         )  # fmt: skip
         self.task = self.bar.add_task("", total=steps, epoch=1, loss="-", dev="", speed="-", left="-")

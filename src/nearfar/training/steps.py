@@ -76,13 +76,11 @@ def take_step(
     return StepResult(loss, parts, norm, texts)
 
 
-def _reason(
-    what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]
-) -> str:
+def _reason(what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]) -> str:
     pieces = ", ".join(f"{name} {part:g}" for name, part in parts.items())
     speeds = ", ".join(f"{name} {rate:.2g}" for name, rate in rates.items())
     return (
         f"{what} is {value} at step {step} (parts: {pieces}; learning rates: {speeds}; batch: {where}). "
         "The run stops here, and its checkpoints hold the weights from before. "
-        "Try a lower training.learning_rate or objective.learning_rate, or training.precision = \"fp32\"."
+        'Try a lower training.learning_rate or objective.learning_rate, or training.precision = "fp32".'
     )

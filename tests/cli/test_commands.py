@@ -1,0 +1,280 @@
+"""The command line as a user has it: what it prints, where it writes, how it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.cli import main
+
+TEXTS = [
+    ("a ripe apple and a plum", "fruit"),
+    ("pears in a bowl", "fruit"),
+    ("one grape", "fruit"),
+    ("sweet cherries", "fruit"),
+    ("a saw and a hammer", "tool"),
+    ("the old wrench", "tool"),
+    ("pliers for wire", "tool"),
+    ("a drill", "tool"),
+] * 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and a trained toy model."""
+    folder = tmp_path_factory.mktemp("cli")
+    rows = [json.dumps({"text": f"{text} {number}", "label": label}) for number, (text, label) in enumerate(TEXTS)]
+    (folder / "train.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        code, _, errors = call("train", "train.jsonl", "--encoder", "toy", "--epochs", "2", "--batch-size", "8",
+                               "--test", "0.25", "--set", "training.learning_rate=1e-3", "--out", "model")  # fmt: skip
+    finally:
+        os.chdir(before)
+    assert code == 0, errors
+    return folder
+
+
+def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    """Run the command in this process: exit code, standard output, standard error."""
+    stdout, stderr = (
+        io.TextIOWrapper(io.BytesIO(), write_through=True),
+        io.TextIOWrapper(io.BytesIO(), write_through=True),
+    )
+    saved = sys.argv, sys.stdin, sys.stdout, sys.stderr
+    sys.argv = ["nearfar", *arguments]
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
+    sys.stdout, sys.stderr = stdout, stderr
+    try:
+        main()
+        code: Any = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    finally:
+        sys.argv, sys.stdin, sys.stdout, sys.stderr = saved
+    return int(code), stdout.buffer.getvalue().decode(errors="replace"), stderr.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_a_flag_run_leaves_a_whole_folder(folder):
+    """Model, tokenizer, card, recipe, journal and metrics; no checkpoints are left behind."""
+    names = {path.name for path in (folder / "model").iterdir()}
+    assert {
+        "README.md", "config.json", "model.safetensors", "tokenizer.json", "modules.json", "1_Pooling", "nearfar.json",
+        "recipe.toml", "journal.jsonl", "metrics.json",
+    } <= names  # fmt: skip
+    assert "checkpoints" not in names
+    assert not any(name.startswith(".") for name in names)
+    card = (folder / "model" / "README.md").read_text()
+    for needed in ("cross-entropy", "train.jsonl", "weighted F1", "transformers", "nearfar.load", "pipeline"):
+        assert needed in card
+    assert str(folder) not in card
+
+
+def test_evaluate_prints_a_table_or_json(folder):
+    """Accuracy, macro and weighted F1, every class, confusion; the numbers agree with the Python side."""
+    code, out, _ = call("evaluate", "model", "train.jsonl")
+    assert code == 0
+    for needed in ("accuracy", "f1_macro", "f1_weighted", "fruit", "tool", "confusion"):
+        assert needed in out
+    code, out, _ = call("evaluate", "model", "train.jsonl", "--json")
+    report = json.loads(out)
+    truth = [json.loads(line) for line in Path("train.jsonl").read_text().splitlines()]
+    predicted = [p.label for p in nearfar.load("model").predict([row["text"] for row in truth])]
+    right = np.mean([p == row["label"] for p, row in zip(predicted, truth, strict=True)])
+    assert report["accuracy"] == pytest.approx(right)
+    assert np.sum(report["confusion"]) == len(truth)
+
+
+def test_predict_writes_one_object_a_line(folder):
+    """Label and probabilities that sum to one, to a file and to standard output alike."""
+    code, _, _ = call("predict", "model", "train.jsonl", "--out", "p.jsonl")
+    assert code == 0
+    rows = [json.loads(line) for line in Path("p.jsonl").read_text().splitlines()]
+    assert len(rows) == len(TEXTS)
+    for row in rows:
+        assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+        assert row["label"] == max(row["probabilities"], key=row["probabilities"].get)
+    code, out, _ = call("predict", "model", "train.jsonl")
+    assert [json.loads(line) for line in out.splitlines()] == rows
+
+
+def test_standard_input_and_output_work_with_a_dash(folder):
+    """Plain lines or JSON lines in, JSON lines or .npy bytes out."""
+    code, out, _ = call("predict", "model", "-", stdin="an apple\na hammer\n")
+    assert code == 0
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["an apple", "a hammer"]
+    code, out, _ = call("predict", "model", "-", stdin='{"text": "an apple"}\n')
+    assert json.loads(out)["text"] == "an apple"
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar", "embed", "model", "-", "--out", "-"], input=b"an apple\na saw\n",
+        capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert np.load(io.BytesIO(done.stdout)).shape == (2, 64)
+
+
+def test_embed_writes_vectors_in_the_order_of_the_file(folder):
+    """One float32 row a text, equal to the Python side; an existing file is kept unless told otherwise."""
+    code, _, errors = call("embed", "model", "train.jsonl", "--out", "v.npy")
+    assert code == 0, errors
+    vectors = np.load("v.npy")
+    texts = [json.loads(line)["text"] for line in Path("train.jsonl").read_text().splitlines()]
+    assert vectors.dtype == np.float32
+    assert np.allclose(vectors, nearfar.load("model").embed(texts), atol=1e-5)
+    code, _, errors = call("embed", "model", "train.jsonl", "--out", "v.npy")
+    assert code == 1
+    assert "--overwrite" in errors
+    assert call("embed", "model", "train.jsonl", "--out", "v.npy", "--overwrite")[0] == 0
+
+
+def test_objectives_are_listed_and_explained(folder):
+    """All of them in a table, one of them whole, and a wrong name with a suggestion."""
+    code, out, _ = call("objectives")
+    assert code == 0
+    assert all(name in out for name in ("cross-entropy", "triple-entropy", "supcon", "arXiv"))
+    code, out, _ = call("objectives", "triple-entropy")
+    assert all(word in out for word in ("beta", "centers", "Sosnowski", "[objective]"))
+    code, out, _ = call("objectives", "--json")
+    assert {"reads", "paper", "settings"} <= set(json.loads(out)["cross-entropy"])
+    code, _, errors = call("objectives", "tripleentropy")
+    assert code == 1
+    assert "Did you mean 'triple-entropy'?" in errors
+
+
+def test_check_tells_what_is_in_a_file(folder):
+    """Rows, classes, token lengths, duplicates, conflicts; exit code 0 for a good file."""
+    Path("doubtful.csv").write_text("text,label\none apple,fruit\none apple,fruit\none apple,tool\na saw,tool\n")
+    code, out, _ = call("check", "doubtful.csv", "--encoder", "toy")
+    assert code == 0
+    for needed in ("rows", "2 classes", "longest", "duplicates", "1: lines 3 repeats 2", "two labels"):
+        assert needed in out
+    code, out, _ = call("check", "doubtful.csv", "--json", "--encoder", "toy")
+    report = json.loads(out)
+    assert report["duplicates"]["count"] == 1
+    assert report["conflict_count"] == 1
+    assert report["token_lengths"]["longest"] >= 4
+
+
+def test_check_lists_every_problem_and_fails(folder):
+    """Empty text, missing label, ragged row: each with its line; what dropping would cost is said."""
+    Path("bad.csv").write_text("text,label\none apple,fruit\n  ,tool\na saw,\na drill,tool\n")
+    code, out, _ = call("check", "bad.csv", "--encoder", "none")
+    assert code == 1
+    assert "bad.csv:3" in out
+    assert "bad.csv:4" in out
+    assert "data.invalid=drop would leave out 2 of 4 rows" in out
+
+
+REFUSALS = {
+    "a file that is not there": (["train", "trian.jsonl"], "Did you mean 'train.jsonl'?"),
+    "neither recipe nor data": (["train"], "nearfar train FILE"),
+    "several wrong flags at once": (
+        ["train", "train.jsonl", "--epochs", "0", "--objective", "xent"],
+        "2 problems in all",
+    ),
+    "an unknown key": (["train", "train.jsonl", "--set", "training.epoch=3"], "Did you mean 'epochs'?"),
+    "an unknown encoder folder": (
+        ["train", "train.jsonl", "--encoder", "./nowhere", "--out", "x1"],
+        "there is no such folder",
+    ),
+    "a model that is not there": (["predict", "./nomodel", "train.jsonl"], "there is no such folder"),
+    "an existing output": (["train", "train.jsonl", "--out", "model"], "--overwrite"),
+    "an output that is a file": (["train", "train.jsonl", "--out", "train.jsonl"], "this is a file"),
+    "someone else's folder": (["train", "train.jsonl", "--out", ".", "--overwrite"], "not replaced"),
+    "resume and overwrite": (["train", "train.jsonl", "--resume", "--overwrite"], "give one of them"),
+    "resume nothing": (["train", "--resume", "--out", "nowhere"], "there is no run to resume"),
+    "labels the model does not know": (["evaluate", "model", "strange.csv"], "strange.csv:2"),
+    "no labels to evaluate": (["evaluate", "model", "plain.txt"], "no label column"),
+    "an encoder that has no labels": (["predict", "toy", "train.jsonl"], "no class head"),
+    "too long for the encoder": (
+        ["train", "train.jsonl", "--encoder", "toy", "--max-length", "4000", "--out", "x2"],
+        "at most 128",
+    ),
+    "a single class": (["train", "single.csv", "--out", "x3"], "single.csv"),
+    "no such output folder": (["embed", "model", "train.jsonl", "--out", "no/such/v.npy"], "there is no folder"),
+    "a tracker that is not installed": (
+        ["train", "train.jsonl", "--encoder", "toy", "--set", 'training.trackers=["wandb"]', "--out", "x4"],
+        "nearfar[wandb]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals_say_what_to_do(folder, case):
+    """Exit code 1 and a message with the remedy; no traceback, and nothing is left half made."""
+    Path("strange.csv").write_text("text,label\na spoon,cutlery\n")
+    Path("plain.txt").write_text("just a text\n")
+    Path("single.csv").write_text("text,label\none,a\ntwo,a\n")
+    arguments, expected = REFUSALS[case]
+    code, out, errors = call(*arguments)
+
+    assert code == 1, (out, errors)
+    assert expected in errors
+    assert "Traceback" not in errors
+    assert not list(Path().glob("x*/*.safetensors"))
+
+
+def test_a_recipe_file_with_overrides_runs(folder):
+    """Paths in the recipe count from its folder, flags win, and --dry-run only prints."""
+    Path("sub").mkdir(exist_ok=True)
+    Path("sub/recipe.toml").write_text(
+        'seed = 5\n[data]\ntrain = "../train.jsonl"\n[encoder]\nname = "toy"\n[training]\nepochs = 4\n'
+    )
+    code, out, errors = call("train", "sub/recipe.toml", "--set", "training.epochs=1", "--dry-run")
+    assert code == 0, errors
+    assert "epochs = 1" in out
+    assert "seed = 5" in out
+    assert not Path("by-recipe").exists()
+    code, _, errors = call("train", "sub/recipe.toml", "--set", "training.epochs=1", "--out", "by-recipe")
+    assert code == 0, errors
+    assert "steps, about" in errors
+    assert "batches of 32 an epoch" in errors
+
+
+def test_resuming_a_finished_run_does_nothing(folder):
+    """It says so and succeeds, so that a script may always say --resume."""
+    before = (folder / "model" / "nearfar.json").stat().st_mtime_ns
+    code, _, errors = call("train", "--resume", "--out", "model")
+    assert code == 0
+    assert "has finished" in errors
+    assert (folder / "model" / "nearfar.json").stat().st_mtime_ns == before
+
+
+def test_help_names_every_verb_and_version_is_printed():
+    """The list of verbs is a contract."""
+    code, out, _ = call("--help")
+    assert code == 0
+    for verb in ("train", "check", "evaluate", "predict", "embed", "objectives"):
+        assert verb in out
+    assert call("--version")[1].strip() == f"nearfar {nearfar.__version__}"
+
+
+def test_pairs_are_joined_for_classification(folder):
+    """Pairs with a label train, evaluate and predict through the tokenizer's own pair format."""
+    rows = [{"text_a": f"a {word} {n}", "text_b": f"the {other}", "label": word == other}
+            for n, (word, other) in enumerate([("saw", "saw"), ("plum", "saw"), ("plum", "plum"), ("saw", "plum")] * 4)]  # fmt: skip
+    Path("pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, _, errors = call("train", "pairs.jsonl", "--encoder", "toy", "--epochs", "1", "--out", "paired")
+    assert code == 0, errors
+    code, out, _ = call("predict", "paired", "pairs.jsonl")
+    first = json.loads(out.splitlines()[0])
+    assert set(first) == {"text_a", "text_b", "label", "probabilities"}
+    assert set(first["probabilities"]) == {"false", "true"}
+    code, _, errors = call("predict", "paired", "train.jsonl")
+    assert code == 1
+    assert "pairs" in errors

@@ -1,0 +1,99 @@
+"""Whether a command that is shown but not run could run: its words, targets, flags and files exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import tomllib
+from typing import Any
+
+import typer
+
+from nearfar.cli import app
+from tests.docs.blocks import ROOT
+
+TOOLS = {"make", "python3", "pip", "cd", "nearfar", "torchrun", "accelerate", "tensorboard", "python"}
+
+
+def check_command(line: str) -> None:
+    """Assert that a shell line is sound."""
+    for part in re.split(r"\s*(?:&&|\|)\s*", line.partition("  #")[0].strip()):
+        words = shlex.split(part)
+        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):  # settings before a command
+            words = words[1:]
+        name = words[0].removeprefix(".venv/bin/")
+        assert name in TOOLS, f"{name!r} is no tool that the documents may use"
+        CHECKS.get(name, lambda _: None)(words[1:])
+
+
+def check_make(words: list[str]) -> None:
+    """Every target stands in the Makefile."""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for word in words:
+        assert "=" in word or word in targets, f"make {word}: there is no such target"
+
+
+def check_nearfar(words: list[str]) -> None:
+    """The verb exists, and every flag of it."""
+    root: Any = typer.main.get_command(app)
+    if words[0].startswith("-"):
+        known = {flag for param in root.params for flag in param.opts} | {"-h", "--help"}
+        assert set(words) <= known, f"nearfar {words}: unknown flag"
+        return
+    assert words[0] in root.commands, f"nearfar {words[0]}: there is no such command"
+    known = {flag for param in root.commands[words[0]].params for flag in param.opts} | {"-h", "--help"}
+    for word in words[1:]:
+        flag = word.partition("=")[0]
+        assert not re.match(r"--?[a-z]", flag) or flag in known, f"nearfar {words[0]} {flag}: there is no such flag"
+
+
+def check_launcher(parser: Any, words: list[str]) -> None:
+    """The flags of a launcher up to the script, which is ``nearfar``."""
+    assert any(word.endswith("nearfar") for word in words), f"{words} starts no nearfar"
+    cut = next(place for place, word in enumerate(words) if word.endswith("nearfar"))
+    _, unknown = parser.parse_known_args([*words[:cut], "script"])
+    assert not [word for word in words[:cut] if word.startswith("-") and word in unknown]
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    for word in words[:cut]:
+        assert not word.startswith("-") or word.partition("=")[0] in known, f"{word}: the launcher has no such flag"
+    check_nearfar(words[cut + 1 :])
+
+
+def check_torchrun(words: list[str]) -> None:
+    from torch.distributed.run import get_args_parser
+
+    check_launcher(get_args_parser(), words)
+
+
+def check_accelerate(words: list[str]) -> None:
+    from accelerate.commands.launch import launch_command_parser
+
+    assert words[0] == "launch"
+    check_launcher(launch_command_parser(), words[1:])
+
+
+def check_pip(words: list[str]) -> None:
+    """Extras exist, and so do the files that are named."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert words[0] == "install"
+    for place, word in enumerate(words):
+        if word in ("-c", "--constraint"):
+            assert words[place + 1] in makefile, f"{words[place + 1]}: not what the Makefile installs with"
+        if found := re.fullmatch(r"(?:\.|nearfar)\[([\w,]+)\]", word):
+            assert set(found[1].split(",")) <= set(extras), f"{word}: there is no such extra"
+
+
+def check_python(words: list[str]) -> None:
+    """The module or the script exists."""
+    if words[0] == "-m":
+        assert importlib.util.find_spec(words[1]) is not None, f"there is no module {words[1]}"
+    else:
+        assert (ROOT / words[0]).is_file(), f"there is no script {words[0]}"
+
+
+CHECKS = {
+    "make": check_make, "nearfar": check_nearfar, "torchrun": check_torchrun, "accelerate": check_accelerate,
+    "pip": check_pip, "python3": check_python, "python": check_python,
+}  # fmt: skip

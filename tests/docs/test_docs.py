@@ -1,0 +1,239 @@
+"""Everything in the documents runs: commands, Python, files, recipes, links.
+
+Each page has a folder of its own, in which its blocks are carried out from top to bottom:
+
+* ``csv``, ``tsv``, ``jsonl`` and ``toml`` blocks with a file name before them are written there;
+* ``console`` blocks run their ``$ nearfar`` commands in this process, and what the page shows below a command must be
+  printed by it, in this order, with ``...`` for anything;
+* ``python`` blocks share one namespace;
+* ``toml`` blocks must be good recipes, ``json`` blocks good JSON;
+* ``sh`` blocks are not run: their words, make targets, flags and modules must exist.
+
+One substitution: where ``nearfar train`` or ``nearfar check`` names no ``--encoder``, the toy encoder takes the place
+of the default one, so that the tests need no pretrained weights and little time. Nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from markdown.extensions.toc import slugify
+
+from nearfar.recipe import build_recipe
+from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of, commands_of, missing_line, parse
+from tests.docs.commands import check_command, check_nearfar
+
+AT_LEAST = {"python": 10, "console": 20, "sh": 6, "csv": 5, "toml": 6}
+"""Fewer blocks than this, and the collection is broken (or the documents are)."""
+RUN_PAGES = [page for page in PAGES if {block.language for block in blocks_of(page)} - {"text"}]
+
+
+def names(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", RUN_PAGES, ids=names)
+def test_every_block_of_the_page_holds(page, tmp_path, monkeypatch):
+    """The page works for a reader who types it in from top to bottom."""
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    try:
+        for block in blocks_of(page):
+            carry_out(block, tmp_path, namespace, monkeypatch)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def carry_out(block: Block, folder: Path, namespace: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do with a block what its language asks for."""
+    assert block.language in LANGUAGES, f"{block.place}: a block of {block.language!r}; known: {LANGUAGES}"
+    if block.remark.startswith("file: "):
+        (folder / block.remark.removeprefix("file: ")).write_text(block.body, encoding="utf-8")
+    if block.language == "toml":
+        values = tomllib.loads(block.body)
+        values.setdefault("data", {}).setdefault("train", "train.csv")
+        build_recipe(values, [], where=block.place)
+    elif block.language == "json":
+        json.loads(block.body)
+    elif block.language == "sh":
+        for line in block.body.replace("\\\n", " ").splitlines():
+            if line.strip() and not line.startswith("#"):
+                check_command(line)
+    elif block.language == "python":
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            exec(compile("\n" * block.line + block.body, names(block.page), "exec"), namespace)
+    elif block.language == "console":
+        for command in commands_of(block):
+            words = shlex.split(command.text)
+            assert words[0] == "nearfar", f"{block.place}: console blocks run nearfar only; use sh for {words[0]!r}"
+            check_nearfar(words[1:])
+            with monkeypatch.context() as patch:
+                expected = interrupt(block, patch) or (1 if block.remark == "refused" else 0)
+                status, printed = run_command(words[1:], patch)
+            assert status == expected, f"{block.place}: $ {command.text}\nleft with {status}:\n{printed}"
+            lost = missing_line(command.shown, printed)
+            assert lost is None, f"{block.place}: $ {command.text}\ndid not print {lost!r} (in order), but:\n{printed}"
+
+
+def run_command(words: list[str], patch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Run ``nearfar`` in this process; its exit status, and all it printed."""
+    from nearfar.cli import main
+
+    if words[0] in ("train", "check") and "--encoder" not in words:
+        words = [*words, "--encoder", "toy"]  # the one substitution
+    printed = io.BytesIO()
+    stream = io.TextIOWrapper(printed, encoding="utf-8", write_through=True)
+    patch.setattr(sys, "argv", ["nearfar", *words])
+    patch.setattr(sys, "stdout", stream)
+    patch.setattr(sys, "stderr", stream)
+    status: int = 0
+    try:
+        main()
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return status, printed.getvalue().decode("utf-8")
+
+
+def interrupt(block: Block, patch: pytest.MonkeyPatch) -> int | None:
+    """Arrange for Ctrl-C where the page says so; the exit status to expect then."""
+    found = re.fullmatch(r"Ctrl-C after step (\d+)", block.remark)
+    if found is None:
+        return None
+    from nearfar.training.progress import PlainLog
+
+    step = PlainLog.step
+
+    def interrupted(self: PlainLog, entry: dict[str, Any]) -> None:
+        step(self, entry)
+        if entry["step"] == int(found[1]):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    patch.setattr(PlainLog, "step", interrupted)
+    return 130
+
+
+# The documents as a whole
+
+
+def test_no_block_is_overlooked():
+    """Every fence that opens is a block that was found, and there are as many as there should be."""
+    found = Counter(block.language for page in PAGES for block in blocks_of(page))
+    fences = sum(len(re.findall(r"^\s*(?:```|~~~)", page.read_text("utf-8"), re.MULTILINE)) for page in PAGES)
+    assert fences == 2 * found.total()
+    assert {kind: min(found[kind], least) for kind, least in AT_LEAST.items()} == AT_LEAST, found
+
+
+def test_remarks_are_understood():
+    """A comment with a typing mistake would silently do nothing."""
+    known = re.compile(r"|file: [\w.-]+|refused|Ctrl-C after step \d+")
+    for page in PAGES:
+        for block in blocks_of(page):
+            assert known.fullmatch(block.remark), f"{block.place}: {block.remark!r}"
+        shown = [block.remark for block in blocks_of(page) if block.remark]
+        assert re.findall(r"^<!-- (.+?) -->$", page.read_text("utf-8"), re.MULTILINE) == shown
+
+
+def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
+    entries = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    listed: list[str] = []
+
+    def walk(entry: Any) -> None:
+        if isinstance(entry, str):
+            listed.append(entry)
+        else:
+            for inner in entry.values() if isinstance(entry, dict) else entry:
+                walk(inner)
+
+    walk(entries)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.name != "README.md"]
+    assert sorted(listed) == sorted(pages)
+    assert len(listed) >= 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_somewhere(page):
+    """Relative links name files that exist, and headings that exist in them."""
+    for target in links(page.read_text("utf-8")):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        name, _, heading = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), f"{names(page)} links to {target}"
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
+            assert heading in {slugify(re.sub(r"[`*]", "", title), "-") for title in titles}, f"{names(page)}: {target}"
+
+
+def test_the_documents_link_to_each_other():
+    assert sum(len(links(page.read_text("utf-8"))) for page in PAGES) >= 30
+
+
+def links(text: str) -> list[str]:
+    """The targets of all links outside of code."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", prose))
+
+
+# The guards bite
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["make tset", "nearfar trian x.csv", "nearfar train x.csv --epoch 3", "frobnicate", "pip install '.[offlien]'",
+     "torchrun --nproc-per-nude 2 .venv/bin/nearfar train x.csv", "python3 -m no_such_module", "cd x && make tset"],
+)  # fmt: skip
+def test_a_wrong_shell_line_is_noticed(line):
+    with pytest.raises(AssertionError):
+        check_command(line)
+
+
+def test_a_wrong_output_line_is_noticed():
+    assert missing_line(("a", "...", "c ... e"), "a\nb\nc d e\n") is None
+    assert missing_line(("c", "a"), "a\nb\nc\n") == "a"
+    assert missing_line(("b b",), "a\nb\n") == "b b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nassert 1 == 2\n```\n",
+        "```json\n{]\n```\n",
+        "```console\n$ nearfar --version\nnearfar 99\n```\n",
+        "<!-- refused -->\n```console\n$ nearfar --version\n```\n",
+        "```console\n$ nearfar check missing.csv\n```\n",
+        "```console\n$ ls\n```\n",
+        "```ruby\nputs 1\n```\n",
+    ],
+)
+def test_a_wrong_block_is_noticed(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [block] = parse(text)
+    with pytest.raises((AssertionError, ValueError)):
+        carry_out(block, tmp_path, {}, monkeypatch)
+
+
+def test_a_wrong_recipe_is_noticed(tmp_path, monkeypatch):
+    from nearfar.errors import RecipeError
+
+    [block] = parse("```toml\n[training]\nepoch = 3\n```\n")
+    with pytest.raises(RecipeError):
+        carry_out(block, tmp_path, {}, monkeypatch)
