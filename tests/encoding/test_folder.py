@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
@@ -392,8 +393,6 @@ def test_a_card_that_does_not_fit_is_an_error(broken, field, value):
 @pytest.mark.parametrize("lost", ["pooler.dense.weight", "encoder.layer.1.output.dense.weight"])
 def test_weights_that_are_not_there_are_not_drawn_at_random(broken, lost):
     """A layer without weights makes the folder unusable, the pooler too where it is the pooling."""
-    from safetensors.torch import load_file, save_file
-
     weights = load_file(broken / "model.safetensors")
     del weights[lost]
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForSequenceClassification, pipeline
 
@@ -208,18 +209,21 @@ class Bomb:
         return Path.touch, (self.marker,)
 
 
+@pytest.mark.parametrize("harmless", [True, False])
 @pytest.mark.parametrize(
     "open_it", [load, lambda path: build(str(path), classes=LABELS, seed=0)], ids=["load", "build"]
 )
-def test_pickled_weights_are_refused_and_not_opened(encoder, tmp_path, open_it):
-    """A pickle may hold any code; safetensors hold numbers."""
+def test_pickled_weights_are_refused_and_not_opened(encoder, tmp_path, open_it, harmless):
+    """A pickle may hold any code; those that hold good weights are no exception."""
     marker = tmp_path / "marker"
+    weights = load_file(encoder / "model.safetensors")
     (encoder / "model.safetensors").unlink()
-    (encoder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(marker)))
+    if harmless:
+        torch.save(weights, encoder / "pytorch_model.bin")
+    else:
+        (encoder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(marker)))
 
-    with pytest.raises(
-        EncoderError, match="reads safetensors only, never pickled weights; convert the checkpoint first"
-    ):
+    with pytest.raises(EncoderError, match="reads safetensors only, never pickled weights; convert the checkpoint"):
         open_it(encoder)
     assert not marker.exists()
 
@@ -333,8 +337,6 @@ def test_a_pooler_that_the_encoder_does_not_have_is_refused(tiny, family):
 
 def test_weights_drawn_at_random_are_noted(encoder):
     """A checkpoint without a layer trains, but not in silence; the head is drawn anyway."""
-    from safetensors.torch import load_file, save_file
-
     weights = load_file(encoder / "model.safetensors")
     save_file(
         {name: tensor for name, tensor in weights.items() if "pooler" not in name},
