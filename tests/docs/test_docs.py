@@ -32,11 +32,11 @@ import pytest
 import yaml
 from markdown.extensions.toc import slugify
 
-from nearfar.recipe import build_recipe
+from nearfar.recipe import build_recipe, read_recipe, resolve_paths
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of, commands_of, missing_line, parse
 from tests.docs.commands import check_command, check_nearfar
 
-AT_LEAST = {"python": 10, "console": 20, "sh": 6, "csv": 5, "toml": 6}
+AT_LEAST = {"python": 18, "console": 26, "sh": 8, "csv": 6, "tsv": 1, "jsonl": 1, "toml": 4}
 """Fewer blocks than this, and the collection is broken (or the documents are)."""
 RUN_PAGES = [page for page in PAGES if {block.language for block in blocks_of(page)} - {"text"}]
 
@@ -185,6 +185,25 @@ def test_links_lead_somewhere(page):
 
 def test_the_documents_link_to_each_other():
     assert sum(len(links(page.read_text("utf-8"))) for page in PAGES) >= 30
+
+
+def test_examples_are_good_recipes():
+    """Each parses, and its data can be read."""
+    from nearfar.assembly import read_data
+
+    recipes = sorted((ROOT / "examples").glob("*.toml"))
+    assert len(recipes) >= 1
+    for path in recipes:
+        data = read_data(resolve_paths(read_recipe(path), path.parent))
+        assert len(data.train) > 0
+
+
+def test_the_tree_of_errors_is_the_one_in_the_code():
+    from nearfar import errors
+
+    [drawn] = [block.body for block in blocks_of(ROOT / "docs/reference/errors.md") if block.language == "text"]
+    assert drawn.count("──") == 9
+    assert drawn in str(errors.__doc__)
 
 
 def links(text: str) -> list[str]:
