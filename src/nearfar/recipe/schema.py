@@ -172,7 +172,12 @@ class Training:
     learning_rate: Annotated[float, Key("The highest learning rate of the encoder.", above=0, at_most=10)] = 5e-5
     head_learning_rate: Annotated[
         float | None,
-        Key("The highest learning rate of the head; unset means training.learning_rate.", above=0, at_most=10),
+        Key(
+            "The highest learning rate of the class head; unset means 100 times training.learning_rate for the linear "
+            "head on a pooled vector (encoder.pooling), and training.learning_rate for an architecture's own head.",
+            above=0,
+            at_most=10,
+        ),
     ] = None
     weight_decay: Annotated[float, Key("How strongly weights are pulled to zero.", at_least=0)] = 0.01
     warmup: Annotated[
