@@ -110,6 +110,15 @@ def shorten(value: str, width: int = 60) -> str:
     return text if len(text) <= width else f"{text[: width - 4]}...{text[0]}"
 
 
+def counted(number: int, thing: str, things: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "batch", "batches"), counted(1200, "row")
+    ('1 batch', '1,200 rows')
+    """
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """`` Did you mean 'x'?`` with a leading blank, or nothing when no known name is close.
 

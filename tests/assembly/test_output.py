@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from nearfar.assembly import output, run
-from nearfar.assembly.output import check_room, prepare_output, write_whole
-from nearfar.errors import DataError, OutputError
+from nearfar.assembly.output import check_output, check_room, open_output, write_whole
+from nearfar.errors import DataError, NearfarError, OutputError
 from nearfar.recipe import build_recipe
 
 QUIET = Console(quiet=True)
@@ -31,7 +31,7 @@ def test_a_folder_below_a_file_is_refused_before_the_work(tmp_path):
     """Nobody can make that folder."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be made"):
-        prepare_output(tmp_path / "file" / "model", resume=False, overwrite=False)
+        check_output(tmp_path / "file" / "model", resume=False, overwrite=False)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work():
@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work():
             try:
                 if os.getuid() == 0:
                     os.setuid(65534)
-                prepare_output(Path(name), resume=False, overwrite=False)
+                check_output(Path(name), resume=False, overwrite=False)
                 os.write(writing, b"accepted")
             except OutputError as error:
                 os.write(writing, str(error).encode())
@@ -105,10 +105,12 @@ def test_overwriting_replaces_a_model_and_nothing_else(tmp_path):
     (own / "old.safetensors").write_text("")
     (other / "thesis.tex").write_text("years of work")
 
-    assert prepare_output(own, resume=False, overwrite=True)
+    assert check_output(own, resume=False, overwrite=True)
+    assert len(list(own.iterdir())) == 2  # looking changes nothing
+    open_output(own, resume=False)
     assert not list(own.iterdir())
     with pytest.raises(OutputError, match="not replaced"):
-        prepare_output(other, resume=False, overwrite=True)
+        check_output(other, resume=False, overwrite=True)
     assert (other / "thesis.tex").read_text() == "years of work"
 
 
@@ -160,3 +162,27 @@ def test_metrics_and_card_tell_the_same(tmp_path):
     for split in ("dev", "test"):
         assert f"| {split} | {metrics[split]['accuracy']:.4f} |" in card
     assert "flatter" in card
+
+
+@pytest.mark.parametrize("changes", [{"encoder": {"name": "no-such/encoder"}}, {"training": {"trackers": ["wandb"]}}])
+def test_an_old_model_stays_until_the_new_run_begins(tmp_path, changes):
+    """--overwrite with an encoder that cannot be opened, or a tracker that is not installed, costs nothing."""
+    values = {"data": {"train": texts(tmp_path)}, "encoder": {"name": "toy"}, "training": {"epochs": 1}}
+    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "m").iterdir()}
+    with pytest.raises(NearfarError):
+        run(build_recipe({**values, **changes}, [], where="t"), tmp_path / "m", console=QUIET, overwrite=True)
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "m").iterdir()} == before
+
+
+def test_files_can_be_read_by_others(tmp_path):
+    """A model that one account trains another may serve."""
+    values = {
+        "data": {"train": texts(tmp_path)},
+        "encoder": {"name": "toy", "pooling": "mean"},
+        "training": {"epochs": 1},
+    }
+    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "m").rglob("*") if path.is_file()}
+    assert "nearfar.safetensors" in modes
+    assert set(modes.values()) == {0o644}

@@ -177,7 +177,7 @@ def test_check_lists_every_problem_and_fails(folder):
     assert code == 1
     assert "bad.csv:3" in out
     assert "bad.csv:4" in out
-    assert "data.invalid=drop would leave out 2 of 4 rows" in out
+    assert "--invalid drop would leave out 2 of 4 rows" in out
 
 
 REFUSALS = {
@@ -242,8 +242,8 @@ def test_a_recipe_file_with_overrides_runs(folder):
     assert not Path("by-recipe").exists()
     code, _, errors = call("train", "sub/recipe.toml", "--set", "training.epochs=1", "--out", "by-recipe")
     assert code == 0, errors
-    assert "steps, about" in errors
-    assert "batches of 32 an epoch" in errors
+    assert "1 step, about" in errors
+    assert "1 batch of 32 an epoch, 1 epoch" in errors
 
 
 def test_resuming_a_finished_run_does_nothing(folder):

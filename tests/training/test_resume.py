@@ -204,8 +204,10 @@ def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
         )
     ):
         out = shutil.copytree(interrupted, tmp_path / str(number))
+        before = (out / "recipe.toml").read_text()
         with pytest.raises(CheckpointError, match="another recipe or other data"):
             run(recipe, out, resume=True, console=Console(quiet=True))
+        assert (out / "recipe.toml").read_text() == before  # a refusal changes nothing
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -44,7 +45,9 @@ def read_data(recipe: Recipe) -> RunData:
 
     def attempt(source: str, role: Literal["train", "dev", "test"]) -> Records | None:
         try:
-            return read(source, layout, invalid=recipe.data.invalid, need="label" if role == "train" else "any")
+            return read(
+                _from_here(source), layout, invalid=recipe.data.invalid, need="label" if role == "train" else "any"
+            )
         except DataError as error:
             problems.extend(error.problems)
             return None
@@ -84,6 +87,14 @@ def read_data(recipe: Recipe) -> RunData:
     if isinstance(dev_setting, float | int) and dev_setting > 0:
         train, dev = _divide(train, dev_setting, recipe.seed, "dev")
     return RunData(train, dev, test, classes, tuple(notes))
+
+
+def _from_here(source: str) -> str:
+    """A file below the current folder by its short name, as messages should have it."""
+    here = Path.cwd()
+    return (
+        str(Path(source).relative_to(here)) if source.startswith("/") and Path(source).is_relative_to(here) else source
+    )
 
 
 def class_numbers(records: Records, classes: tuple[str, ...]) -> NDArray[np.int64]:

@@ -16,39 +16,47 @@ JOURNAL = "journal.jsonl"
 METRICS = "metrics.json"
 
 
-def prepare_output(out: Path, *, resume: bool, overwrite: bool) -> bool:
-    """Make the folder ready; returns False when there is nothing to do because the run in it has finished."""
+def check_output(out: Path, *, resume: bool, overwrite: bool) -> bool:
+    """Refuse a place that cannot take the model; returns False when the run in it has finished.
+
+    Nothing is changed yet: what is to be replaced goes only when the run is sure to begin.
+    """
     if out.exists() and not out.is_dir():
         raise OutputError(f"{out}: this is a file; give a folder for the model.")
     if out.is_dir() and any(out.iterdir()):
         ours = any((out / name).exists() for name in (CARD, CHECKPOINTS, RECIPE, JOURNAL))
-        if resume:
-            if (out / CARD).is_file():
-                return False
-            if not ours:
-                raise OutputError(
-                    f"{out}: the folder holds no run to resume; give the folder of one, or another --out."
-                )
-        elif not overwrite:
+        if resume and (out / CARD).is_file():
+            return False
+        if resume and not ours:
+            raise OutputError(f"{out}: the folder holds no run to resume; give the folder of one, or another --out.")
+        if not (resume or overwrite):
             raise OutputError(
                 f"{out}: the folder is not empty. Continue its run with --resume, replace it with --overwrite, "
                 "or choose another --out."
             )
-        elif not ours:
+        if not ours:
             raise OutputError(
                 f"{out}: the folder holds something else than a model of nearfar, so it is not replaced. "
                 "Choose another --out."
             )
-        else:
-            _check_writable(out)
-            for entry in out.iterdir():
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    place = out.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise OutputError(f"{out}: the folder cannot be made, because {place} is a file. Choose another --out.")
+    _check_writable(place, out)
+    return True
+
+
+def open_output(out: Path, *, resume: bool) -> None:
+    """Make the folder, and remove the model in it that is to be replaced."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            for entry in out.iterdir():
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     except OSError as cause:
-        raise OutputError(f"{out}: the folder cannot be made: {cause.strerror}. Choose another --out.") from cause
-    _check_writable(out)
-    return True
+        raise OutputError(f"{out}: the folder cannot be made ready: {cause.strerror}. Choose another --out.") from cause
 
 
 def check_room(out: Path, weights: int, *, keep: int) -> None:
@@ -58,7 +66,10 @@ def check_room(out: Path, weights: int, *, keep: int) -> None:
     weight), one more checkpoint than is kept exists while it is written, and the best and the final weights are extra.
     """
     needed = weights * (3 * (keep + 1) + 2 + 1)
-    free = shutil.disk_usage(out).free
+    place = out.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
     if free < needed:
         raise OutputError(
             f"{out}: the disk has {free / 1e9:.1f} GB free, and this run may need {needed / 1e9:.1f} GB for its "
@@ -81,9 +92,9 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
-def _check_writable(out: Path) -> None:
+def _check_writable(place: Path, out: Path) -> None:
     try:
-        handle, name = tempfile.mkstemp(dir=out, prefix=".try-")
+        handle, name = tempfile.mkstemp(dir=place, prefix=".try-")
         os.close(handle)
         os.unlink(name)
     except OSError as cause:

@@ -19,12 +19,21 @@ from rich.console import Console
 from nearfar.assembly.card import model_card, versions
 from nearfar.assembly.data import RunData, class_numbers, read_data
 from nearfar.assembly.objectives import build_terms
-from nearfar.assembly.output import CHECKPOINTS, JOURNAL, METRICS, RECIPE, check_room, prepare_output, write_whole
+from nearfar.assembly.output import (
+    CHECKPOINTS,
+    JOURNAL,
+    METRICS,
+    RECIPE,
+    check_output,
+    check_room,
+    open_output,
+    write_whole,
+)
 from nearfar.batching import FileOrder, RandomOrder
 from nearfar.data import Records
 from nearfar.encoding import Built, Card, TokenTable, build, save, tokenize
 from nearfar.encoding.bundle import objective_weights
-from nearfar.errors import SettingError
+from nearfar.errors import SettingError, counted
 from nearfar.evaluation import ClassReport, evaluate_classes
 from nearfar.recipe import Recipe, to_toml
 from nearfar.seeding import stream
@@ -71,7 +80,7 @@ def run(
     console = console or Console(stderr=True)
     say = _sayer(console, speak=main)
     data = read_data(recipe)
-    if main and not prepare_output(out, resume=resume, overwrite=overwrite):
+    if not check_output(out, resume=resume, overwrite=overwrite):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return Summary(out, None, {})
     accelerator = Accelerator(
@@ -117,16 +126,19 @@ def _run(
     if frozen:
         say(f"note: weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
     say(_opening(recipe, data, built, len(feed.sampler), f"{precision} ({reason})", accelerator))
-    say(f"{plan.steps:,} steps, about {duration(1.05 * per_batch * plan.steps * recipe.training.accumulate)}")
+    say(f"{counted(plan.steps, 'step')}, about {duration(1.05 * per_batch * plan.steps * recipe.training.accumulate)}")
 
+    dev = _evaluator(built, data, data.dev)
     recipe_text = to_toml(recipe)
     if main:
-        write_whole(out / RECIPE, recipe_text)
+        open_output(out, resume=resume)
+        if not (out / RECIPE).exists():  # of a resumed run it says already what that was started with
+            write_whole(out / RECIPE, recipe_text)
+    accelerator.wait_for_everyone()
     if recipe.training.trackers:
         accelerator.init_trackers("nearfar", config=_flat(asdict(recipe)))
     store = CheckpointStore(out / CHECKPOINTS, keep=recipe.training.keep_checkpoints)
     watcher = (LiveBar if console.is_terminal and main else PlainLog)(console if main else _silent(), plan.steps)
-    dev = _evaluator(built, data, data.dev)
     began = time.perf_counter()
     try:
         progress = fit(
@@ -265,11 +277,14 @@ def _opening(
         if accelerator.num_processes > 1
         else accelerator.device.type
     )
+    limit = recipe.training.max_steps
+    stop = "" if limit is None else f", at most {counted(limit, 'step')}"
     return (
         f"rows: {sizes}; {len(data.classes)} classes\n"
         f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "
         f"objective: {recipe.objective.name}\n"
-        f"{batches:,} batches of {recipe.batches.size} an epoch, {recipe.training.epochs} epochs; "
+        f"{counted(batches, 'batch', 'batches')} of {recipe.batches.size} an epoch, "
+        f"{counted(recipe.training.epochs, 'epoch')}{stop}; "
         f"{precision} on {where}"
     )
 

@@ -34,6 +34,9 @@ PairOption = Annotated[str | None, typer.Option("--pair", help="Column with the 
 LabelOption = Annotated[str | None, typer.Option("--label", help="Column with the class.")]
 ScoreOption = Annotated[str | None, typer.Option("--score", help="Column with a graded score.")]
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Texts computed at once.")]
+InvalidOption = Annotated[
+    str | None, typer.Option("--invalid", metavar="refuse|drop", help="What to do with rows that cannot be used.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is already there.")]
 
@@ -54,13 +57,16 @@ def train(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("model"),
     objective: Annotated[str | None, typer.Option(help="What to train for; see 'nearfar objectives'.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="minilm, a folder, or an id on the Hugging Face hub.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="minilm, toy, a folder, or an id on the Hugging Face hub.")
+    ] = None,
     dev: Annotated[str | None, typer.Option(help="Dev data: a file, or a share such as 0.1.")] = None,
     test: Annotated[str | None, typer.Option(help="Test data: a file, or a share such as 0.1.")] = None,
     text: TextOption = None,
     pair: PairOption = None,
     label: LabelOption = None,
     score: ScoreOption = None,
+    invalid: InvalidOption = None,
     epochs: Annotated[int | None, typer.Option(help="How often every text is seen.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Texts in a batch.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Highest learning rate of the encoder.")] = None,
@@ -89,6 +95,7 @@ def train(
         ("data.pair", "--pair", pair),
         ("data.label", "--label", label),
         ("data.score", "--score", score),
+        ("data.invalid", "--invalid", invalid),
         ("training.epochs", "--epochs", epochs),
         ("batches.size", "--batch-size", batch_size),
         ("training.learning_rate", "--learning-rate", learning_rate),
@@ -129,14 +136,15 @@ def evaluate(
     text: TextOption = None,
     pair: PairOption = None,
     label: LabelOption = None,
+    invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
     json_: JsonOption = False,
 ) -> None:
-    """Measure a model on labelled data: accuracy, F1, every class, confusion."""
+    """Measure a model on labeled data: accuracy, F1, every class, confusion."""
     from nearfar.cli.using import evaluate_command
     from nearfar.data import Layout
 
-    evaluate_command(model, source, Layout(text=text, pair=pair, label=label), batch_size, as_json=json_)
+    evaluate_command(model, source, Layout(text=text, pair=pair, label=label), invalid, batch_size, as_json=json_)
 
 
 @app.command()
@@ -146,6 +154,7 @@ def predict(
     out: Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")] = "-",
     text: TextOption = None,
     pair: PairOption = None,
+    invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -153,7 +162,7 @@ def predict(
     from nearfar.cli.using import predict_command
     from nearfar.data import Layout
 
-    predict_command(model, source, out, Layout(text=text, pair=pair), batch_size, overwrite=overwrite)
+    predict_command(model, source, out, Layout(text=text, pair=pair), invalid, batch_size, overwrite=overwrite)
 
 
 @app.command()
@@ -162,6 +171,7 @@ def embed(
     source: DataArgument,
     out: Annotated[str, typer.Option("--out", help="A .npy file, or - for standard output.")],
     text: TextOption = None,
+    invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -169,7 +179,7 @@ def embed(
     from nearfar.cli.using import embed_command
     from nearfar.data import Layout
 
-    embed_command(model, source, out, Layout(text=text), batch_size, overwrite=overwrite)
+    embed_command(model, source, out, Layout(text=text), invalid, batch_size, overwrite=overwrite)
 
 
 @app.command()

@@ -24,12 +24,13 @@ def check_command(source: str, layout: Layout, encoder: str | None, *, as_json: 
         sys.stdout.write(json.dumps({**found.to_dict(), "token_lengths": lengths}, ensure_ascii=False, indent=2) + "\n")
         return not found.problems
     console = Console()
-    _print_summary(console, found, lengths, encoder, remark)
+    if found.rows or not found.structural:
+        _print_summary(console, found, lengths, encoder, remark)
     if found.problems:
         console.print(problem_list(found.problems), highlight=False, soft_wrap=True, markup=False)
         if found.dropped and not found.structural:
             total = sum(found.dropped.values())
-            console.print(f"--set data.invalid=drop would leave out {total:,} of {found.rows:,} rows.", highlight=False)
+            console.print(f"--invalid drop would leave out {total:,} of {found.rows:,} rows.", highlight=False)
     else:
         console.print("nothing is wrong with it", highlight=False)
     return not found.problems
@@ -54,7 +55,7 @@ def _print_summary(
         table.add_row(f"tokens ({encoder})", text)
     elif remark:
         table.add_row(f"tokens ({encoder})", remark)
-    table.add_row("blank lines", f"{found.blank_lines:,}, skipped")
+    table.add_row("blank lines", f"{found.blank_lines:,}, skipped" if found.blank_lines else "none")
     table.add_row("empty texts", _counted(len(found.empty), [str(line) for line in found.empty]))
     repeats = [f"{again} repeats {first}" for first, again in found.duplicates.examples]
     table.add_row("duplicates", _counted(found.duplicates.count, repeats))

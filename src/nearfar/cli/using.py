@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from rich.console import Console
@@ -18,19 +18,21 @@ from nearfar.assembly import class_numbers
 from nearfar.cli.tables import class_table
 from nearfar.data import Layout, Records, read
 from nearfar.encoding import Model, load
-from nearfar.errors import DataError, OutputError, Problem
+from nearfar.errors import DataError, OutputError, Problem, SettingError, counted
 from nearfar.evaluation import class_report
 
 
-def evaluate_command(model_name: str, source: str, layout: Layout, batch_size: int, *, as_json: bool) -> None:
+def evaluate_command(
+    model_name: str, source: str, layout: Layout, invalid: str | None, batch_size: int, *, as_json: bool
+) -> None:
     """Predict all rows and print what that is worth."""
     model = load(model_name)
     labels = model.labels
-    records = read(source, layout)
+    records = read(source, layout, invalid=handling(invalid))
     if labels is None or records.labels is None:
         who = f"the model {model_name} has no class head" if labels is None else "the file has no label column"
         raise DataError(
-            [Problem(source, f"nothing can be compared: {who}", "Evaluation needs a classifier and labelled rows.")]
+            [Problem(source, f"nothing can be compared: {who}", "Evaluation needs a classifier and labeled rows.")]
         )
     truth = class_numbers(records, labels)
     chances = model.probabilities(_texts(records, model), batch_size=batch_size)
@@ -43,12 +45,12 @@ def evaluate_command(model_name: str, source: str, layout: Layout, batch_size: i
 
 
 def predict_command(
-    model_name: str, source: str, out: str, layout: Layout, batch_size: int, *, overwrite: bool
+    model_name: str, source: str, out: str, layout: Layout, invalid: str | None, batch_size: int, *, overwrite: bool
 ) -> None:
     """Write one JSON object a row."""
     check_target(out, overwrite=overwrite)
     model = load(model_name)
-    records = read(source, layout, need="text")
+    records = read(source, layout, invalid=handling(invalid), need="text")
     predictions = model.predict(_texts(records, model), batch_size=batch_size)
 
     def write(file: IO[bytes]) -> None:
@@ -63,11 +65,13 @@ def predict_command(
     _notes(records)
 
 
-def embed_command(model_name: str, source: str, out: str, layout: Layout, batch_size: int, *, overwrite: bool) -> None:
+def embed_command(
+    model_name: str, source: str, out: str, layout: Layout, invalid: str | None, batch_size: int, *, overwrite: bool
+) -> None:
     """Write one vector a row, as .npy."""
     check_target(out, overwrite=overwrite)
     model = load(model_name)
-    records = read(source, layout, need="text")
+    records = read(source, layout, invalid=handling(invalid), need="text")
     vectors = model.embed(_texts(records, model), batch_size=batch_size)
 
     def write(file: IO[bytes]) -> None:
@@ -78,7 +82,14 @@ def embed_command(model_name: str, source: str, out: str, layout: Layout, batch_
     write_target(out, write)
     _notes(records)
     if out != "-":
-        sys.stderr.write(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers in {out}\n")
+        sys.stderr.write(f"{counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers in {out}\n")
+
+
+def handling(invalid: str | None) -> Literal["refuse", "drop"]:
+    """What was asked to be done with bad rows."""
+    if invalid not in (None, "refuse", "drop"):
+        raise SettingError(f"--invalid is refuse or drop, got {invalid!r}.")
+    return "drop" if invalid == "drop" else "refuse"
 
 
 def check_target(out: str, *, overwrite: bool) -> None:

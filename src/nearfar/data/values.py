@@ -14,7 +14,7 @@ class Fault(NamedTuple):
     remedy: str
 
 
-DROP = 'or drop such rows with data.invalid = "drop"'
+DROP = 'or drop such rows with data.invalid = "drop" (--invalid drop)'
 EMPTY_TEXT = Fault("the text is empty", f"Write a text, {DROP}.")
 NO_TEXT = Fault("the text is missing", f"Write a text, {DROP}.")
 NOT_TEXT = Fault("the text is not a string", f"Write it in quotes, {DROP}.")

@@ -75,7 +75,9 @@ def save(
     staging.mkdir(parents=True)
     with quiet_transformers():
         model.network.save_pretrained(staging)
+        limit, tokenizer.model_max_length = tokenizer.model_max_length, card.max_length  # what others then cut at
         tokenizer.save_pretrained(staging)
+        tokenizer.model_max_length = limit
     extras = {f"objective.{name}": tensor for name, tensor in (objective or {}).items()}
     if model.head is not None:
         extras |= {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
@@ -86,6 +88,7 @@ def save(
     _write_json(staging / CARD, asdict(card))
     for path in sorted(staging.rglob("*")):
         if path.is_file():
+            os.chmod(path, 0o644)  # safetensors makes its files for their owner alone
             _flush(path)
     (folder / CARD).unlink(missing_ok=True)
     for name in OPTIONAL:

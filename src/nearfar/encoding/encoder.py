@@ -201,7 +201,7 @@ def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | Non
     """How many tokens of a text are read: what was asked, or what the encoder states, within what it can."""
     stated = (getattr(tokenizer, "model_max_length", None), _positions(network))
     limits = [limit for limit in stated if isinstance(limit, int) and 0 < limit < 1_000_000]
-    most = min(limits, default=None)
+    most = _positions(network) or min(limits, default=None)
     if asked is None:
         return min([source.max_length or LONGEST, LONGEST, *limits])
     if most is not None and asked > most:
@@ -217,7 +217,7 @@ def _positions(network: Any) -> int | None:
     for name, module in network.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
             return module.num_embeddings - module.padding_idx - 1
-    return positions
+    return positions if isinstance(positions, int) and positions > 0 else None
 
 
 def require_pooler(network: Any, name: str) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,8 @@ from nearfar.training.optim import (
 from nearfar.training.steps import StepResult, take_step
 
 Scores = dict[str, float]
+PATIENCE = 1.0
+"""Seconds after which a second Ctrl-C is meant as one."""
 
 
 class Listener(Protocol):
@@ -299,16 +301,23 @@ def _any_process(accelerator: Accelerator, *, asked: bool) -> bool:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying in the middle of a step; a second Ctrl-C ends at once."""
+    """Collect SIGINT and SIGTERM instead of dying in the middle of a step.
+
+    A second Ctrl-C ends at once; launchers pass signals on, so one that comes together with the first does not count.
+    """
     received: list[int] = []
+    first = time.monotonic()
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
 
     def note(number: int, _frame: Any) -> None:
-        received.append(number)
-        if len(received) > 1:
+        nonlocal first
+        if not received:
+            first = time.monotonic()
+        elif number == signal.SIGINT and time.monotonic() - first > PATIENCE:
             raise KeyboardInterrupt
+        received.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
