@@ -106,7 +106,7 @@ def test_embeddings_are_those_of_sentence_transformers_and_of_the_training(tiny,
         other = SentenceTransformer(str(tmp_path), device="cpu")
     table = model.tokenize(TEXTS)
     with torch.no_grad():
-        before = built.model(table.batch(range(len(TEXTS))))
+        before = built.model(table.padded(range(len(TEXTS))))
 
     assert far_apart(vectors)
     close(vectors, other.encode(TEXTS, batch_size=3))
@@ -126,7 +126,7 @@ def test_the_encoder_within_opens_in_transformers_to_the_same_states(tiny, tmp_p
     saved(tmp_path, tiny(family), pooling=pooling)
     model = load(tmp_path)
     with torch.no_grad():
-        output = model.model(model.tokenize(TEXTS).batch(range(len(TEXTS))))
+        output = model.model(model.tokenize(TEXTS).padded(range(len(TEXTS))))
 
     for row in (0, 2, 4):
         close(output.states[row][output.mask[row].bool()], states_of(tmp_path, TEXTS[row]))

@@ -103,7 +103,7 @@ def _run(
     precision, reason = choose_precision(recipe.training.precision)
     built = build(
         recipe.encoder.name, classes=data.classes, seed=stream(recipe.seed, "head"), pooling=recipe.encoder.pooling,
-        max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
+        max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout, fast=recipe.encoder.fast,
     )  # fmt: skip
     table, labels = _tokens(built, data.train), class_numbers(data.train, data.classes)
     terms, notes = build_terms(
@@ -201,7 +201,7 @@ def _try_out(learner: Learner, feed: Feed, accelerator: Accelerator) -> tuple[fl
     with torch.random.fork_rng(devices=[]):
         for place, rows in enumerate((order[0][:2], order[len(order) // 2])):
             began = time.perf_counter()
-            batch = feed.batch(rows, rank=accelerator.process_index, world=accelerator.num_processes)
+            batch = feed.batch(learner.model, rows, rank=accelerator.process_index, world=accelerator.num_processes)
             total, _ = learner(batch.to(accelerator.device))
             total.backward()
             seconds = time.perf_counter() - began

@@ -4,11 +4,12 @@ from nearfar.encoding.bundle import Card, save
 from nearfar.encoding.encoder import Built, Output, TextModel, build
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, Prediction, load
+from nearfar.encoding.packed import Stream
 from nearfar.encoding.pooling import POOLINGS, Pooling, pool
 from nearfar.encoding.sources import find
-from nearfar.encoding.tokens import TokenTable, tokenize
+from nearfar.encoding.tokens import Inputs, Padded, TokenTable, tokenize
 
 __all__ = [
-    "POOLINGS", "Built", "Card", "LinearHead", "Model", "Output", "Pooling", "Prediction", "TextModel", "TokenTable",
-    "build", "find", "load", "pool", "save", "tokenize",
+    "POOLINGS", "Built", "Card", "Inputs", "LinearHead", "Model", "Output", "Padded", "Pooling", "Prediction", "Stream",
+    "TextModel", "TokenTable", "build", "find", "load", "pool", "save", "tokenize",
 ]  # fmt: skip

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.packed import Stream, take_apart
 from nearfar.encoding.pooling import Pooling, pool
 from nearfar.encoding.sources import LONGEST, Source, find
+from nearfar.encoding.tokens import Inputs, TokenTable
 from nearfar.encoding.toy import toy_config, toy_tokenizer
 from nearfar.errors import EncoderError, SettingError
 
@@ -27,14 +31,24 @@ DROPOUTS = (
 class Output:
     """What the model makes of a batch of texts."""
 
-    states: Tensor
-    """(b, l, d) last hidden states."""
-    mask: Tensor
-    """(b, l) 1 for real tokens, special ones included."""
     embedding: Tensor
     """(b, d) pooled text vectors."""
     logits: Tensor | None
     """(b, c) class logits, where the model has a class head."""
+    states: Tensor
+    """Last hidden states: (b, l, d) with a mask, (t, d) of a stream with its owners."""
+    mask: Tensor | None = None
+    """(b, l) 1 for real tokens, special ones included."""
+    owners: Tensor | None = None
+    """(t,) which text of the batch each token of a stream belongs to."""
+
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """(t, d) states of all real tokens, and (t,) the text each belongs to."""
+        if self.owners is not None:
+            return self.states, self.owners
+        assert self.mask is not None
+        real = self.mask.bool()
+        return self.states[real], real.nonzero()[:, 0]
 
 
 class TextModel(nn.Module):
@@ -45,9 +59,18 @@ class TextModel(nn.Module):
         pooling: how token vectors become a text vector.
         native: whether ``network`` brings the architecture's own class head.
         head: our class head on the pooled vector, for a network without one.
+        fast: whether an encoder of BERT's family takes the fast path; any other runs as ``AutoModel`` has it.
     """
 
-    def __init__(self, network: Any, *, pooling: Pooling, native: bool = False, head: LinearHead | None = None) -> None:
+    def __init__(
+        self,
+        network: Any,
+        *,
+        pooling: Pooling,
+        native: bool = False,
+        head: LinearHead | None = None,
+        fast: bool = True,
+    ) -> None:
         super().__init__()
         if native and head is not None:
             raise SettingError("TextModel: a network with its own class head takes no second head.")
@@ -55,6 +78,7 @@ class TextModel(nn.Module):
         self.head = head
         self.pooling: Pooling = pooling
         self.native = native
+        self.body = take_apart(network) if fast else None
 
     @property
     def dim(self) -> int:
@@ -68,8 +92,35 @@ class TextModel(nn.Module):
             return int(self.network.config.num_labels)
         return 0 if self.head is None else self.head.linear.out_features
 
-    def forward(self, inputs: dict[str, Tensor]) -> Output:
-        """A padded batch (``input_ids``, ``attention_mask``, ...) -> states, text vectors, logits."""
+    def inputs(self, table: TokenTable, rows: Sequence[int] | NDArray[np.int64]) -> Inputs:
+        """Rows of a table in the form this model reads fastest."""
+        return table.padded(rows) if self.body is None else table.stream(rows)
+
+    def forward(self, inputs: Inputs) -> Output:
+        """A batch, padded or as a stream -> states, text vectors, logits."""
+        return self._stream(inputs) if isinstance(inputs, Stream) else self._padded(inputs.tensors)
+
+    def _stream(self, stream: Stream) -> Output:
+        if self.body is None:
+            raise SettingError("TextModel: this encoder has no fast path; give it a padded batch.")
+        states = self.body.forward(stream, training=self.training)
+        sizes = torch.tensor(stream.lengths, device=states.device)
+        firsts = states[sizes.cumsum(0) - sizes][stream.place]  # (b, d)
+        base = self.network.base_model
+        pooler = None
+        if self.native or self.pooling == "pooler":
+            pooler = None if getattr(base, "pooler", None) is None else base.pooler(firsts.unsqueeze(1))
+        if self.pooling == "mean":
+            embedding = torch.segment_reduce(states.float(), "mean", lengths=sizes, unsafe=True)[stream.place]
+        else:
+            embedding = firsts if self.pooling == "first" else _present(pooler)
+        logits = self.head(embedding) if self.head is not None else None
+        if self.native:
+            logits = _head_of(self.network, firsts, pooler, stream.ids)
+        owners = torch.repeat_interleave(stream.place.argsort(), sizes)
+        return Output(embedding=embedding, logits=logits, states=states, owners=owners)
+
+    def _padded(self, inputs: dict[str, Tensor]) -> Output:
         logits: Tensor | None = None
         if self.native:
             passed: list[Any] = []
@@ -87,7 +138,32 @@ class TextModel(nn.Module):
         embedding = pool(self.pooling, states, inputs["attention_mask"], pooler)
         if self.head is not None:
             logits = self.head(embedding)
-        return Output(states=states, mask=inputs["attention_mask"], embedding=embedding, logits=logits)
+        return Output(embedding=embedding, logits=logits, states=states, mask=inputs["attention_mask"])
+
+
+def _head_of(network: Any, firsts: Tensor, pooler: Tensor | None, ids: Tensor) -> Tensor:
+    """(b, d) first tokens through the architecture's own class head -> (b, c).
+
+    The network runs as always, but its encoder answers with what is already known.
+    """
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    base = network.base_model
+    known = BaseModelOutputWithPooling(
+        last_hidden_state=cast(torch.FloatTensor, firsts.unsqueeze(1)), pooler_output=cast(Any, pooler)
+    )
+    base.forward = lambda *_arguments, **_settings: known
+    try:
+        logits: Tensor = network(input_ids=ids[:1].unsqueeze(0)).logits
+    finally:
+        del base.forward
+    return logits
+
+
+def _present(tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        raise SettingError("pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'.")
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -110,12 +186,13 @@ def build(
     pooling: Pooling | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
+    fast: bool = True,
 ) -> Built:
     """Open an encoder for training.
 
     With ``classes`` and no ``pooling`` it has the architecture's own class head, so that the saved folder opens in
     ``AutoModelForSequenceClassification``; with ``pooling`` it has ours. Without ``classes`` it has no head.
-    ``seed`` draws all that the checkpoint does not hold.
+    ``seed`` draws all that the checkpoint does not hold; ``fast=False`` keeps to ``AutoModel``'s own computation.
     """
     source = find(name)
     native = classes is not None and pooling is None
@@ -143,8 +220,11 @@ def build(
     if unexpected and source.location:
         notes.append(f"not in the checkpoint of {name}, so drawn at random: {', '.join(unexpected[:6])}"
                      + (f" and {len(unexpected) - 6} more" if len(unexpected) > 6 else ""))  # fmt: skip
+    model = TextModel(network, pooling=chosen, native=native, head=head, fast=fast)
+    if fast and model.body is None:
+        notes.append(f"{config.model_type} has no fast path: it runs as AutoModel has it")
     return Built(
-        model=TextModel(network, pooling=chosen, native=native, head=head),
+        model=model,
         tokenizer=tokenizer,
         max_length=choose_length(source, network, tokenizer, max_length),
         normalize=source.normalize,

@@ -120,8 +120,7 @@ def in_batches(model: TextModel, table: TokenTable, batch_size: int, view: Any, 
     try:
         with torch.inference_mode():
             for rows in by_length(table, batch_size):
-                inputs = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
-                output: Output = model(inputs)
+                output: Output = model(model.inputs(table, rows).to(device))
                 result[torch.from_numpy(rows)] = view(output).float().cpu()
     finally:
         model.train(training)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.encoding.packed import Stream
 from nearfar.errors import SettingError
 
 CHUNK = 2_048
@@ -23,6 +24,20 @@ class Padding:
     token: int
     token_type: int
     left: bool
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A batch as every encoder of transformers reads it: ``input_ids``, ``attention_mask`` and so on."""
+
+    tensors: dict[str, Tensor]
+
+    def to(self, device: torch.device) -> Padded:
+        """The same batch on a device."""
+        return Padded({name: tensor.to(device) for name, tensor in self.tensors.items()})
+
+
+Inputs = Padded | Stream
 
 
 @dataclass(frozen=True)
@@ -45,8 +60,23 @@ class TokenTable:
         """(n,) tokens of each text, special tokens included."""
         return np.diff(self.offsets)
 
+    def stream(self, rows: Sequence[int] | NDArray[np.int64]) -> Stream:
+        """The rows as the fast path reads them: one after the other, the longest first, without padding."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        order = np.argsort(-self.lengths[chosen], kind="stable")
+        spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in chosen[order]]
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        types = None if self.types is None else _joined(self.types, spans)
+        lengths = tuple(int(span.stop - span.start) for span in spans)
+        return Stream(_joined(self.ids, spans), types, lengths, torch.from_numpy(place))
+
+    def padded(self, rows: Sequence[int] | NDArray[np.int64]) -> Padded:
+        """The rows as any encoder reads them."""
+        return Padded(self.batch(rows))
+
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> dict[str, Tensor]:
-        """The rows as the encoder reads them: padded to the longest of them, with its mask."""
+        """The rows padded to the longest of them, with their mask."""
         lengths = self.lengths[rows]
         width = int(lengths.max(initial=1))
         ids = np.full((len(rows), width), self.padding.token, dtype=np.int64)
@@ -63,6 +93,11 @@ class TokenTable:
         if types is not None:
             batch["token_type_ids"] = torch.from_numpy(types)
         return batch
+
+
+def _joined(flat: NDArray[np.int32], spans: list[slice]) -> Tensor:
+    pieces = [flat[span] for span in spans]
+    return torch.from_numpy(np.concatenate([flat[:0], *pieces]).astype(np.int64))
 
 
 def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: int) -> TokenTable:

@@ -73,6 +73,10 @@ class Encoder:
     dropout: Annotated[
         float | None, Key("The dropout inside the encoder; unset means the encoder's own.", at_least=0, below=1)
     ] = None
+    fast: Annotated[
+        bool,
+        Key("Whether BERT, RoBERTa, DistilBERT, ELECTRA and their like compute without padding, which is faster."),
+    ] = True
 
 
 @dataclass(frozen=True, kw_only=True)

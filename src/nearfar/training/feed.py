@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.batching import Rows, Sampler
-from nearfar.encoding import TokenTable
+from nearfar.encoding import TextModel, TokenTable
 from nearfar.training.learner import Batch
 
 
@@ -27,11 +27,11 @@ class Feed:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def batch(self, rows: Rows, *, rank: int = 0, world: int = 1) -> Batch:
-        """This process's share of a batch: consecutive rows, as even as can be."""
+    def batch(self, model: TextModel, rows: Rows, *, rank: int = 0, world: int = 1) -> Batch:
+        """This process's share of a batch, as the model reads it: consecutive rows, as even as can be."""
         share = np.array_split(rows, world)[rank]
         seen = share if len(share) else rows[:1]  # an empty share still goes through the model, and counts nothing
-        return Batch(self.tokens.batch(seen), torch.from_numpy(self.labels[seen]), share)
+        return Batch(model.inputs(self.tokens, seen), torch.from_numpy(self.labels[seen]), share)
 
     def place(self, rows: Rows, shown: int = 8) -> str:
         """Where the rows stand, as a message names them."""

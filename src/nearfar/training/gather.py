@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,44 @@ def gather_rows(tensor: Tensor) -> Tensor:
         return tensor
     gathered: Tensor = _Gather.apply(tensor)  # type: ignore[no-untyped-call]
     return gathered
+
+
+def average_gradients(weights: Sequence[Tensor]) -> None:
+    """Replace each gradient by its mean over all processes: one exchange a step, whatever led to the gradients."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return
+    for start, stop in _buckets([weight.numel() for weight in weights]):
+        gradients = [_gradient(weight) for weight in weights[start:stop]]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient, piece in zip(
+            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(piece.view_as(gradient))
+
+
+def same_start(weights: Sequence[Tensor]) -> None:
+    """Give every process the weights of the first one."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        for weight in weights:
+            dist.broadcast(weight.detach(), 0)
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    assert weight.grad is not None
+    return weight.grad
+
+
+def _buckets(sizes: list[int], limit: int = 8_000_000) -> list[tuple[int, int]]:
+    """Runs of neighbors with at most ``limit`` numbers together: no second copy of all gradients is made."""
+    runs, start, total = [], 0, 0
+    for place, size in enumerate(sizes):
+        if place > start and total + size > limit:
+            runs.append((start, place))
+            start, total = place, 0
+        total += size
+    return [*runs, (start, len(sizes))] if sizes else []
 
 
 class _Gather(torch.autograd.Function):

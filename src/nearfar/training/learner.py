@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.encoding import Output, TextModel
+from nearfar.encoding import Inputs, Output, TextModel
 from nearfar.errors import SettingError
 from nearfar.training.gather import gather_rows
 from nearfar.training.precision import Precision
@@ -23,7 +23,7 @@ View = Literal["logits", "text", "tokens"]
 class Batch:
     """What one process sees of a batch."""
 
-    inputs: dict[str, Tensor]
+    inputs: Inputs
     labels: Tensor
     """(b,) class of each text."""
     rows: NDArray[np.int64]
@@ -31,8 +31,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
-        return Batch(inputs, self.labels.to(device), self.rows)
+        return Batch(self.inputs.to(device), self.labels.to(device), self.rows)
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ def _view(view: View, output: Output, labels: Tensor) -> tuple[Tensor, Tensor]:
     if view == "text":
         return output.embedding, labels
     if view == "tokens":
-        real = output.mask.bool()  # (b, l)
-        return output.states[real], labels.unsqueeze(1).expand_as(real)[real]  # (t, d), (t,)
+        states, owners = output.tokens()
+        return states, labels[owners]  # (t, d), (t,)
     if output.logits is None:
         raise SettingError("this objective needs a class head, and the model has none.")
     return output.logits, labels

@@ -21,6 +21,7 @@ from nearfar.recipe import Training
 from nearfar.seeding import stream
 from nearfar.training.checkpoints import Checkpoint, CheckpointStore
 from nearfar.training.feed import Feed
+from nearfar.training.gather import same_start
 from nearfar.training.journal import Journal
 from nearfar.training.learner import Learner
 from nearfar.training.optim import (
@@ -110,7 +111,8 @@ def fit(
     and process, so that a resumed run needs no generator states to go on with the same bits.
     """
     plan = plan_run(feed, settings)
-    wrapped: Any = accelerator.prepare(learner)
+    learner.to(accelerator.device)
+    same_start(list(learner.parameters()))
     optimizer = build_optimizer(parameter_groups(learner, rates, settings.weight_decay))
     progress, order = Progress(), None
     if resume:
@@ -128,7 +130,7 @@ def fit(
                 current = set_rates(optimizer, multiplier)
                 torch.manual_seed(stream(seed, "dropout", progress.step, rank))
                 result = take_step(
-                    accelerator, wrapped, learner, optimizer, feed, members,
+                    accelerator, learner, optimizer, feed, members,
                     clip=settings.clip, rank=rank, world=world, step=progress.step + 1, rates=current,
                 )  # fmt: skip
                 progress.step += 1

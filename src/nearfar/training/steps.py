@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -13,6 +11,7 @@ from accelerate import Accelerator
 from nearfar.batching import Rows
 from nearfar.errors import NotFiniteError
 from nearfar.training.feed import Feed
+from nearfar.training.gather import average_gradients
 from nearfar.training.learner import Learner
 
 
@@ -28,7 +27,6 @@ class StepResult:
 
 def take_step(
     accelerator: Accelerator,
-    wrapped: Any,
     learner: Learner,
     optimizer: torch.optim.Optimizer,
     feed: Feed,
@@ -40,28 +38,23 @@ def take_step(
     step: int,
     rates: dict[str, float],
 ) -> StepResult:
-    """Train on the ``members``, the batches that make up one step; each counts by its number of rows.
-
-    ``wrapped`` is the learner as accelerate prepared it (mixed precision, several processes).
-    """
+    """Train on the ``members``, the batches that make up one step; each counts by its number of rows."""
     learner.train()
     texts = sum(len(rows) for rows in members)
     loss, parts = 0.0, dict.fromkeys(learner.objectives, 0.0)
-    for place, rows in enumerate(members):
+    for rows in members:
         share = len(rows) / texts
-        batch = feed.batch(rows, rank=rank, world=world).to(accelerator.device)
-        wait = place + 1 < len(members)  # gradients are exchanged once a step
-        with accelerator.no_sync(wrapped) if wait else nullcontext():
-            total, pieces = wrapped(batch)
-            value = total.item()
-            values = {name: piece.item() for name, piece in pieces.items()}
-            if not math.isfinite(value):
-                raise NotFiniteError(_reason("the loss", value, values, feed.place(rows), step, rates))
-            accelerator.backward(total * share)
+        total, pieces = learner(feed.batch(learner.model, rows, rank=rank, world=world).to(accelerator.device))
+        value = total.item()
+        values = {name: piece.item() for name, piece in pieces.items()}
+        if not math.isfinite(value):
+            raise NotFiniteError(_reason("the loss", value, values, feed.place(rows), step, rates))
+        accelerator.backward(total * share)
         loss += share * value
         for name, piece in values.items():
             parts[name] += share * piece
     weights = [weight for weight in learner.parameters() if weight.grad is not None]
+    average_gradients(weights)
     total_norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
     norm = float(total_norm)
     if not math.isfinite(norm):
