@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo-model
+BENCH_VENV ?= .venv-bench
+BENCH ?=
 
-.PHONY: demo test check docs format clean
+.PHONY: demo test check docs bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +14,7 @@ help:
 	@echo "make test    run the tests"
 	@echo "make check   ruff, mypy --strict, import-linter"
 	@echo "make docs    build the documentation into site/"
+	@echo "make bench   compare nearfar with its peers on this machine; BENCH=\"--help\" shows what can be chosen"
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'nearfar needs Python 3.11 or newer; set PYTHON=python3.11')"
@@ -46,6 +49,24 @@ check: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m mkdocs build --strict
+
+# The peers have an environment of their own, and the ONNX backend, which needs other versions, one inside it.
+$(BENCH_VENV)/.installed: benchmarks/requirements.txt pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade --constraint constraints.txt pip
+	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/requirements.txt \
+		--editable '.[offline]'
+	touch $@
+
+$(BENCH_VENV)/onnx/.tried: benchmarks/requirements-onnx.txt | $(BENCH_VENV)/.installed
+	$(PYTHON) -m venv $(BENCH_VENV)/onnx
+	if $(BENCH_VENV)/onnx/bin/python -m pip install --quiet --requirement benchmarks/requirements-onnx.txt; \
+		then touch $(BENCH_VENV)/onnx/.installed; else echo "the ONNX backend is left out of the comparison"; fi
+	touch $@
+
+bench: $(BENCH_VENV)/.installed $(BENCH_VENV)/onnx/.tried
+	$(BENCH_VENV)/bin/python -m benchmarks.compare $(BENCH)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

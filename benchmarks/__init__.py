@@ -1,0 +1,1 @@
+"""nearfar and its peers on one machine, in one run."""

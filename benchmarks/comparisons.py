@@ -1,0 +1,208 @@
+"""Who is compared with whom, at what. Each comparison is one function that yields contenders, nearfar first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.bench import BATCH, MAX_LENGTH, SEED, Bench, Contender
+from benchmarks.tables import Result, quality_table, spread
+from benchmarks.texts import take
+
+OURS = "nearfar"
+REFERENCE = "sentence-transformers"
+OPERATIONS = 6
+"""Floating-point operations a weight and token: two forward, four backward."""
+
+Contenders = Iterator[Contender]
+Standing = list[tuple[Contender, Result]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A name, what it is about, its contenders, and what surrounds them."""
+
+    about: str
+    contenders: Callable[[Bench], Contenders]
+    finish: Callable[[Bench, Standing], list[str]] = lambda _bench, _standing: []
+    """Adds to the results what is known only when all are there, and returns more Markdown."""
+    surroundings: Callable[[Bench], AbstractContextManager[None]] = lambda _bench: nullcontext()
+    repeats: int | None = None
+    """At most so many; None leaves it to the caller."""
+
+
+def finetune(bench: Bench) -> Contenders:
+    """All peers, with their defaults and their best settings."""
+    job = _finetune_job(bench, bench.minilm(), warm=3, steps=bench.amount(30, 4))
+    yield Contender(OURS, "finetune_nearfar", job)
+    yield from _peers(bench, job)
+    if bench.bf16:
+        yield Contender("nearfar, fp32", "finetune_nearfar", {**job, "precision": "fp32"})
+
+
+def finetune_base(bench: Bench) -> Contenders:
+    """A BERT-base of random weights: only speed means anything."""
+    encoder = bench.random_encoder("bert-base-sized", layers=12, width=768, heads=12, inner=3072)
+    job = _finetune_job(bench, encoder, warm=1, steps=bench.amount(4, 1))
+    yield Contender(OURS, "finetune_nearfar", job)
+    yield from _peers(bench, job)
+
+
+def finetune_one_thread(bench: Bench) -> Contenders:
+    """The same peers, each with one thread."""
+    job = _finetune_job(bench, bench.minilm(), warm=2, steps=bench.amount(15, 3))
+    for contender in (Contender(OURS, "finetune_nearfar", job), *_peers(bench, job)):
+        yield replace(contender, threads=1)
+
+
+def finetune_busy(bench: Bench) -> Contenders:
+    """The same peers while a neighbor spins on one core."""
+    job = _finetune_job(bench, bench.minilm(), warm=2, steps=bench.amount(15, 3))
+    yield Contender(OURS, "finetune_nearfar", job)
+    yield from _peers(bench, job)
+
+
+def embed(bench: Bench) -> Contenders:
+    """Everybody's batch size is their own default."""
+    count = bench.amount(20_000, 2_000)
+    job = {"encoder": bench.minilm(), "texts": bench.rows("embed", take(bench.texts.many(), count)), "warm": 256}
+
+    def contender(name: str, worker: str, count: int = count, **more: object) -> Contender:
+        vectors = str(bench.scratch / f"vectors-{name.replace(' ', '-')}.npy")
+        return Contender(name, worker, {**job, "count": count, "vectors": vectors, **more})
+
+    yield contender(OURS, "embed_nearfar")
+    yield contender(REFERENCE, "embed_sentence_transformers")
+    part = count if bench.bf16 else count // 10
+    if part < count:
+        bench.notes.append(
+            f"The processor has no bf16 units, so bf16 is slow here; it embeds only the first {part:,} texts."
+        )
+    yield contender(f"{REFERENCE} bf16", "embed_sentence_transformers", part, kind="bf16")
+    python = bench.onnx_python()
+    if python is None:
+        bench.notes.append("The ONNX backend is left out: its environment is missing (see requirements-onnx.txt).")
+    else:
+        yield replace(contender(f"{REFERENCE} ONNX", "embed_sentence_transformers", kind="onnx"), python=python)
+
+
+def memory(bench: Bench) -> Contenders:
+    """A small encoder, so that thousands of steps take minutes; no peer."""
+    encoder = bench.random_encoder("small", layers=2, width=128, heads=2, inner=512)
+    job = {
+        "encoder": encoder, "train": bench.rows("mixed", bench.texts.mixed()), "batch": 16, "max_length": MAX_LENGTH,
+        "seed": SEED, "early": bench.amount(500, 20), "late": bench.amount(5_000, 100),
+    }  # fmt: skip
+    yield Contender(OURS, "memory_nearfar", job)
+
+
+def matmul(bench: Bench) -> Contenders:
+    """The machine's own rate, and nearfar's training beside it."""
+    job = _finetune_job(bench, bench.minilm(), warm=3, steps=bench.amount(30, 4))
+    counted = bench.work(Contender("count tokens", "count_tokens", job))["details"]
+    yield Contender(OURS, "finetune_nearfar", job)
+    shape = {"tokens": round(BATCH * counted["tokens_per_text"]), "width": counted["width"], "inner": counted["inner"]}
+    yield Contender("matrix products", "matmul", {**counted, **shape, "seconds": bench.amount(10, 1)})
+
+
+def _finetune_job(bench: Bench, encoder: str, *, warm: int, steps: int) -> dict[str, object]:
+    """The warm-up texts and after them the timed ones, in one file."""
+    rows = take(bench.texts.training(), (warm + steps) * BATCH)
+    train = bench.rows(f"train-{len(rows)}", rows)
+    return {"train": train, "encoder": encoder, "warm": warm, "batch": BATCH, "max_length": MAX_LENGTH, "seed": SEED}
+
+
+def _peers(bench: Bench, job: dict[str, object]) -> Contenders:
+    bf16 = ", bf16" if bench.bf16 else ""
+    yield Contender("Trainer", "finetune_trainer", job)
+    yield Contender(f"Trainer, grouped by length{bf16}", "finetune_trainer", {**job, "best": True})
+    yield Contender(REFERENCE, "finetune_sentence_transformers", job)
+    if bench.bf16:
+        yield Contender(f"{REFERENCE}, bf16", "finetune_sentence_transformers", {**job, "best": True})
+
+
+def _quality(bench: Bench, _standing: Standing) -> list[str]:
+    """One whole epoch for several seeds, nearfar and the Trainer side by side; same rates, warm-up and decay."""
+    if not bench.quality:
+        return []
+    rows = bench.texts.training()
+    rows = rows[: bench.amount(len(rows), 640)]
+    job = {
+        "train": bench.rows("quality", rows), "dev": bench.rows("dev", bench.texts.dev()), "encoder": bench.minilm(),
+        "warm": 0, "batch": BATCH, "max_length": MAX_LENGTH, "shuffle": "random",
+    }  # fmt: skip
+    seeds = list(range(1, bench.seeds + 1))
+    same = {"learning_rate": 5e-5, "weight_decay": 0.01, "warmup_steps": 0.06}
+    ours, theirs = Result(OURS), Result("Trainer")
+    for seed in seeds:
+        ours.runs.append(bench.work(Contender(OURS, "finetune_nearfar", {**job, "seed": seed})))
+        theirs.runs.append(
+            bench.work(Contender("Trainer", "finetune_trainer", {**job, "seed": seed, "arguments": same}))
+        )
+    scores = [[run["quality"]["f1_macro"] for run in result.runs if run] for result in (ours, theirs)]
+    return [
+        f"F1 (macro) on the {len(bench.texts.dev()):,} dev texts after one epoch of {len(rows):,}, by seed:",
+        quality_table(seeds, scores[0], scores[1], (OURS, "Trainer")),
+    ]
+
+
+def _distances(_bench: Bench, standing: Standing) -> list[str]:
+    """How far each contender's vectors are from those of the reference, at worst."""
+    found = {contender.name: _unit(np.load(contender.job["vectors"])) for contender, result in standing if result.last}
+    if REFERENCE not in found:
+        return []
+    for contender, result in standing:
+        if contender.name in found:
+            vectors = found[contender.name]
+            furthest = float((1 - (vectors * found[REFERENCE][: len(vectors)]).sum(axis=1)).max())
+            for run in result.runs:
+                if run:
+                    run["quality"]["1 - cosine, at most"] = max(0.0, furthest)
+    return []
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    wide = vectors.astype(np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True)
+
+
+def _share(bench: Bench, standing: Standing) -> list[str]:
+    """Which part of the machine's rate the training makes use of."""
+    (_, ours), (contender, machine) = standing
+    speed = spread(ours.values("texts_per_second"))
+    tokens, weights = contender.job["tokens_per_text"], contender.job["weights"]
+    lines = [
+        f"A text has {tokens:.1f} tokens, the encoder {weights / 1e6:.2f}M weights in matrix products: "
+        f"{OPERATIONS * weights * tokens / 1e9:.2f} GFLOP of training a text. Attention scores, the head and the "
+        "optimizer are not counted."
+    ]
+    for name in ("fp32", "bf16"):
+        rate = spread(machine.values(f"{name} GFLOP/s", "details"))
+        if speed and rate:
+            reached = OPERATIONS * weights * tokens * speed.median / 1e9
+            units = "" if name == "fp32" or bench.bf16 else " (which it has no units for)"
+            lines.append(
+                f"Training does {reached:,.0f} GFLOP/s, {100 * reached / rate.median:.0f} % of the machine's measured "
+                f"{name} rate{units}."
+            )
+    return ["\n".join(f"- {line}" for line in lines)]
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "finetune": Comparison(
+        "fine-tuning MiniLM, cross-entropy, batch 64; --quality adds F1 over seeds", finetune, finish=_quality
+    ),
+    "finetune-base": Comparison("the same with a BERT-base-sized encoder of random weights", finetune_base),
+    "finetune-one-thread": Comparison("fine-tuning MiniLM with one thread", finetune_one_thread),
+    "finetune-busy": Comparison(
+        "fine-tuning MiniLM while a neighbor process spins on one core", finetune_busy, surroundings=Bench.neighbor
+    ),
+    "embed": Comparison("texts to vectors with MiniLM", embed, finish=_distances),
+    "memory": Comparison("resident memory of training over many batches of varying lengths", memory, repeats=1),
+    "matmul": Comparison("the machine's rate of matrix products, and the share that training reaches", matmul,
+                         finish=_share),
+}  # fmt: skip
+"""Every comparison by its name on the command line."""
