@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.losses import SoftTripleLoss
 from pytorch_metric_learning.regularizers import SparseCentersRegularizer
 from pytorch_metric_learning.utils import common_functions
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from nearfar.errors import ShapeError
-from nearfar.objectives import SoftTriple
+from nearfar.objectives import SoftTriple, soft_triple_blocks
 
 
 def random_case(seed: int, **settings: Any) -> tuple[SoftTriple, Tensor, Tensor]:
@@ -171,3 +174,240 @@ def test_centers_follow_the_seed_and_lie_within_the_bound():
     assert torch.equal(*drawn)
     assert drawn[0].abs().max() <= 0.25
     assert drawn[0].abs().max() > 0.24
+
+
+# The blocks. Small ones, so that a few embeddings fill several.
+
+BLOCK = 8
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of eight embeddings, in strips of about three for a dozen centers."""
+    monkeypatch.setattr(soft_triple_blocks, "BLOCK", BLOCK)
+    monkeypatch.setattr(soft_triple_blocks, "STRIP", 40)
+
+
+def dense(objective: SoftTriple, embeddings: Tensor, labels: Tensor) -> Tensor:
+    """The formula in one piece, with an (n, c, k) tensor for every step of it."""
+    z, w = F.normalize(embeddings, dim=1), F.normalize(objective.centers, dim=2)
+    s = torch.einsum("nd,ckd->nck", z, w)
+    likeness = (s * (s / objective.gamma).softmax(dim=2)).sum(dim=2)
+    margin = objective.margin * F.one_hot(labels, len(w)).to(likeness.dtype)
+    return F.cross_entropy(objective.scale * (likeness - margin), labels)
+
+
+def sized_case(n: int, c: int = 3, k: int = 4, d: int = 5, **settings: Any) -> tuple[SoftTriple, Tensor, Tensor]:
+    """A float64 objective with random centers, and n embeddings that ask for gradients."""
+    source = torch.Generator().manual_seed(n + 100 * k)
+    objective = SoftTriple(c, d, centers=k, **settings).double()
+    objective.centers.data = torch.randn(c, k, d, dtype=torch.float64, generator=source)
+    embeddings = torch.randn(n, d, dtype=torch.float64, generator=source).requires_grad_()
+    return objective, embeddings, torch.randint(0, c, (n,), generator=source)
+
+
+class Watch(TorchDispatchMode):
+    """Notes the size of the largest tensor made, and how often every operation ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+        self.calls: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        self.calls[name] = self.calls.get(name, 0) + 1
+        sizes = [leaf.untyped_storage().nbytes() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.largest = max([self.largest, *sizes])
+        return result
+
+
+@pytest.mark.parametrize("k", [1, 4, 50])
+@pytest.mark.parametrize("n", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5])
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_reckon_like_the_formula_in_one_piece(n, k):
+    """Value and both gradients, for one block, several and a broken one; strips of one row and of several."""
+    objective, embeddings, labels = sized_case(n, k=k)
+    found, expected = (reckon(embeddings, labels) for reckon in (objective, lambda *batch: dense(objective, *batch)))
+    wanted = [embeddings, objective.centers]
+
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+    for ours, plain in zip(torch.autograd.grad(found, wanted), torch.autograd.grad(expected, wanted), strict=True):
+        assert plain.abs().sum() > 0
+        torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-14)
+
+
+def test_blocks_reckon_like_the_formula_at_their_real_size():
+    """In fp32, with more embeddings than a block and strips of some rows."""
+    objective, embeddings, labels = sized_case(soft_triple_blocks.BLOCK + 37, c=4, k=2000, d=16)
+    objective, embeddings = objective.float(), embeddings.detach().float().requires_grad_()
+    found, expected = objective(embeddings, labels), dense(objective, embeddings, labels)
+    wanted = [embeddings, objective.centers]
+
+    assert 1 < soft_triple_blocks.STRIP // 8000 < soft_triple_blocks.BLOCK
+    torch.testing.assert_close(found, expected)
+    for ours, plain in zip(torch.autograd.grad(found, wanted), torch.autograd.grad(expected, wanted), strict=True):
+        assert (ours - plain).abs().max() < 1e-5 * plain.abs().max()
+
+
+@pytest.mark.parametrize("gamma", [0.003, 0.1, 10.0])
+@pytest.mark.usefixtures("small_blocks")
+def test_hard_and_soft_assignments_keep_their_gradients(gamma):
+    """In fp32: exp(s / gamma) alone would overflow with the first of these."""
+    objective, embeddings, labels = sized_case(2 * BLOCK + 1, k=20, gamma=gamma)
+    expected = torch.autograd.grad(dense(objective, embeddings, labels), [embeddings, objective.centers])
+    objective, embeddings = objective.float(), embeddings.detach().float().requires_grad_()
+    found = torch.autograd.grad(objective(embeddings, labels), [embeddings, objective.centers])
+
+    for ours, exact in zip(found, expected, strict=True):
+        assert (ours.double() - exact).abs().max() < 1e-4 * exact.abs().max()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2])
+@pytest.mark.parametrize("labels", [[0] * 11, [2, 1, 0], [0] * 10 + [2]], ids=["one class", "all alone", "one alone"])
+@pytest.mark.usefixtures("small_blocks")
+def test_gradients_are_those_of_the_value_across_blocks(labels, spread):
+    """Central differences in float64, with classes that one embedding has or none."""
+    objective, embeddings, _ = sized_case(len(labels), spread=spread)
+
+    def value(vectors: Tensor, centers: Tensor) -> Tensor:
+        return torch.func.functional_call(objective, {"centers": centers}, (vectors, torch.tensor(labels)))
+
+    assert torch.autograd.gradcheck(value, (embeddings, objective.centers))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_vectors_too_short_to_normalize_get_the_gradients_of_normalize():
+    """A zero embedding, a tiny one and a zero center, as the formula in one piece treats them."""
+    objective, embeddings, labels = sized_case(BLOCK + 2)
+    objective.centers.data[1, 2] = 0
+    scale = torch.ones(len(embeddings), 1, dtype=torch.float64)
+    scale[0], scale[-1] = 0, 1e-15
+    embeddings = (embeddings.detach() * scale).requires_grad_()
+    wanted = [embeddings, objective.centers]
+    found = torch.autograd.grad(objective(embeddings, labels), wanted)
+    expected = torch.autograd.grad(dense(objective, embeddings, labels), wanted)
+
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("frozen", ["embeddings", "centers"])
+@pytest.mark.usefixtures("small_blocks")
+def test_only_what_asks_for_a_gradient_gets_one(frozen):
+    """The other gradient is the same as ever, and its product is saved."""
+    objective, embeddings, labels = sized_case(2 * BLOCK)
+    expected = dict(
+        zip(("embeddings", "centers"), torch.autograd.grad(objective(embeddings, labels), [embeddings, objective.centers]), strict=True)
+    )  # fmt: skip
+    tensors = {"embeddings": embeddings, "centers": objective.centers}
+    tensors.pop(frozen).requires_grad_(False)
+    with Watch() as watch:
+        objective(embeddings, labels).backward()
+
+    ((name, tensor),) = tensors.items()
+    torch.testing.assert_close(tensor.grad, expected[name])
+    assert {"embeddings": embeddings, "centers": objective.centers}[frozen].grad is None
+    assert watch.calls["mm"] + watch.calls.get("addmm_", 0) == 2 * 2  # two blocks: similarities, one gradient
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode, None])
+@pytest.mark.usefixtures("small_blocks")
+def test_without_gradients_only_the_value_is_reckoned(off):
+    """One product a block, and the same value."""
+    objective, embeddings, labels = sized_case(2 * BLOCK + 1)
+    expected = objective(embeddings, labels).detach()
+    if off is None:
+        objective.requires_grad_(False)
+        embeddings = embeddings.detach()
+    with Watch() as watch, off() if off else torch.enable_grad():
+        found = objective(embeddings, labels)
+
+    assert torch.equal(found, expected)
+    assert not found.requires_grad
+    assert watch.calls["mm"] == 3
+    assert "addmm_" not in watch.calls
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_comes_from_above_multiplies_the_gradients():
+    """A factor, a sum with another loss of the same tensors, and accumulation over calls."""
+    objective, embeddings, labels = sized_case(BLOCK + 3)
+    once = torch.autograd.grad(objective(embeddings, labels), [embeddings, objective.centers])
+    (3.7 * objective(embeddings, labels) + embeddings.sum() + objective.centers.sum()).backward()
+    objective(embeddings, labels).backward()
+
+    torch.testing.assert_close(embeddings.grad, 4.7 * once[0] + 1)
+    torch.testing.assert_close(objective.centers.grad, 4.7 * once[1] + 1)
+
+
+def test_a_second_backward_needs_a_kept_graph():
+    """Torch's own error without one; the same gradients again with one."""
+    objective, embeddings, labels = sized_case(5)
+    loss = objective(embeddings, labels)
+    loss.backward(retain_graph=True)
+    first = embeddings.grad.clone()
+    loss.backward()
+
+    torch.testing.assert_close(embeddings.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_gradients_of_gradients_are_refused():
+    """The first ones are constants to autograd, so it cannot go through them."""
+    objective, embeddings, labels = sized_case(5)
+    (grad,) = torch.autograd.grad(objective(embeddings, labels), [embeddings], create_graph=True)
+
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        grad.sum().backward()
+
+
+def test_autocast_changes_nothing_across_blocks():
+    """The products of the blocks stay in fp32 under bf16 autocast, forward and backward."""
+    objective, embeddings, labels = sized_case(soft_triple_blocks.BLOCK + 9, k=30)
+    objective, embeddings = objective.float(), embeddings.detach().float().requires_grad_()
+    results = []
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = objective(embeddings, labels)
+        results.append([loss.detach(), *torch.autograd.grad(loss, [embeddings, objective.centers])])
+
+    assert all(map(torch.equal, *results))
+
+
+def test_the_same_call_gives_the_same_bits():
+    """Blocks are summed in one order."""
+    objective, embeddings, labels = sized_case(soft_triple_blocks.BLOCK + 9, k=30)
+    embeddings = embeddings.detach().float().requires_grad_()
+    objective = objective.float()
+    first, second = (
+        torch.autograd.grad(objective(embeddings, labels), [embeddings, objective.centers]) for _ in range(2)
+    )
+
+    assert all(map(torch.equal, first, second))
+
+
+def test_labels_outside_the_classes_are_refused():
+    """A negative one too: no embedding is left out silently."""
+    for wrong in (3, -1, -100):
+        with pytest.raises((RuntimeError, IndexError)):
+            SoftTriple(3, 4)(torch.ones(2, 4), torch.tensor([0, wrong]))
+
+
+@pytest.mark.parametrize("blocks", [2, 5])
+@pytest.mark.usefixtures("small_blocks")
+def test_no_tensor_is_larger_than_a_block_of_similarities(blocks):
+    """However many embeddings come: neither while reckoning nor while going back, and nothing such is kept."""
+    n, c, k, d = blocks * BLOCK, 3, 100, 2
+    objective, embeddings, labels = sized_case(n, c, k, d)
+    kept = []
+    with Watch() as watch, torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        objective(embeddings, labels).backward()
+
+    assert watch.largest == BLOCK * c * k * 8  # bytes
+    assert sorted(kept) == [n * d, c * k * d]
+
+    with Watch() as plain:
+        dense(objective, embeddings, labels).backward()
+    assert plain.largest >= n * c * k * 8  # the watch bites

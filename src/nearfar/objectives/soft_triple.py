@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nearfar.errors import SettingError
 from nearfar.objectives.precision import full_precision
+from nearfar.objectives.soft_triple_blocks import SoftTripleBlocks
 from nearfar.shapes import expect
 
 
@@ -69,14 +70,11 @@ class SoftTriple(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
         expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), centers=(self.centers, "c k d"))
-        z = F.normalize(embeddings, dim=1)
-        w = F.normalize(self.centers, dim=2)
-        with full_precision(z):
-            likeness = torch.einsum("nd,ckd->nck", z, w)  # (n, c, k)
-        own = (likeness * (likeness / self.gamma).softmax(dim=2)).sum(dim=2)  # (n, c): S'
-        margin = self.margin * F.one_hot(labels, num_classes=len(w)).to(own.dtype)
-        loss = F.cross_entropy(self.scale * (own - margin), labels)
-        return loss + self.spread * self._regularizer(w) if self.spread > 0 else loss
+        with full_precision(embeddings):
+            loss: Tensor = SoftTripleBlocks.apply(  # type: ignore[no-untyped-call]
+                embeddings, self.centers, labels, self.gamma, self.scale, self.margin, torch.is_grad_enabled()
+            )
+        return loss + self.spread * self._regularizer(F.normalize(self.centers, dim=2)) if self.spread > 0 else loss
 
     def _regularizer(self, w: Tensor) -> Tensor:
         c, k, _ = w.shape
