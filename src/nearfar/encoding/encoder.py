@@ -96,28 +96,34 @@ class TextModel(nn.Module):
         """Rows of a table in the form this model reads fastest."""
         return table.padded(rows) if self.body is None else table.stream(rows)
 
-    def forward(self, inputs: Inputs) -> Output:
-        """A batch, padded or as a stream -> states, text vectors, logits."""
-        return self._stream(inputs) if isinstance(inputs, Stream) else self._padded(inputs.tensors)
+    def forward(self, inputs: Inputs, *, logits_only: bool = False) -> Output:
+        """A batch, padded or as a stream -> states, text vectors, logits.
 
-    def _stream(self, stream: Stream) -> Output:
+        With ``logits_only`` the rest may be left out where that saves work: the states are then those of the first
+        tokens, and the text vectors mean nothing.
+        """
+        if isinstance(inputs, Stream):
+            return self._stream(inputs, firsts=logits_only and (self.native or self.pooling != "mean"))
+        return self._padded(inputs.tensors)
+
+    def _stream(self, stream: Stream, *, firsts: bool) -> Output:
         if self.body is None:
             raise SettingError("TextModel: this encoder has no fast path; give it a padded batch.")
-        states = self.body.forward(stream, training=self.training)
+        states = self.body.forward(stream, training=self.training, firsts=firsts)
         sizes = torch.tensor(stream.lengths, device=states.device)
-        firsts = states[sizes.cumsum(0) - sizes][stream.place]  # (b, d)
+        heads = (states if firsts else states[sizes.cumsum(0) - sizes])[stream.place]  # (b, d): the first tokens
         base = self.network.base_model
         pooler = None
         if self.native or self.pooling == "pooler":
-            pooler = None if getattr(base, "pooler", None) is None else base.pooler(firsts.unsqueeze(1))
-        if self.pooling == "mean":
+            pooler = None if getattr(base, "pooler", None) is None else base.pooler(heads.unsqueeze(1))
+        if self.pooling == "mean" and not firsts:
             embedding = torch.segment_reduce(states.float(), "mean", lengths=sizes, unsafe=True)[stream.place]
         else:
-            embedding = firsts if self.pooling == "first" else _present(pooler)
+            embedding = _present(pooler) if self.pooling == "pooler" else heads
         logits = self.head(embedding) if self.head is not None else None
         if self.native:
-            logits = _head_of(self.network, firsts, pooler, stream.ids)
-        owners = torch.repeat_interleave(stream.place.argsort(), sizes)
+            logits = _head_of(self.network, heads, pooler, stream.ids)
+        owners = stream.place.argsort() if firsts else torch.repeat_interleave(stream.place.argsort(), sizes)
         return Output(embedding=embedding, logits=logits, states=states, owners=owners)
 
     def _padded(self, inputs: dict[str, Tensor]) -> Output:

@@ -67,7 +67,12 @@ class Model:
         self._require_labels()
         table = self.tokenize(texts)
         logits = in_batches(
-            self.model, table, batch_size, lambda output: _present(output.logits), width=self.model.classes
+            self.model,
+            table,
+            batch_size,
+            lambda output: _present(output.logits),
+            width=self.model.classes,
+            logits_only=True,
         )
         return logits.softmax(dim=1).numpy()
 
@@ -109,7 +114,9 @@ class Model:
         return self.card.labels
 
 
-def in_batches(model: TextModel, table: TokenTable, batch_size: int, view: Any, *, width: int) -> Tensor:
+def in_batches(
+    model: TextModel, table: TokenTable, batch_size: int, view: Any, *, width: int, logits_only: bool = False
+) -> Tensor:
     """(n, width) of one view of the output, computed in batches of similar length, given back in order, on the CPU."""
     if batch_size < 1:
         raise SettingError(f"batch_size must be 1 or more, got {batch_size}.")
@@ -120,7 +127,7 @@ def in_batches(model: TextModel, table: TokenTable, batch_size: int, view: Any, 
     try:
         with torch.inference_mode():
             for rows in by_length(table, batch_size):
-                output: Output = model(model.inputs(table, rows).to(device))
+                output: Output = model(model.inputs(table, rows).to(device), logits_only=logits_only)
                 result[torch.from_numpy(rows)] = view(output).float().cpu()
     finally:
         model.train(training)

@@ -77,8 +77,12 @@ class Body:
     heads: int
     first_position: int
 
-    def forward(self, stream: Stream, *, training: bool) -> Tensor:
-        """(t, d) last hidden states of all tokens, in the order of the stream."""
+    def forward(self, stream: Stream, *, training: bool, firsts: bool = False) -> Tensor:
+        """(t, d) last hidden states of all tokens, in the order of the stream.
+
+        With ``firsts`` it is (b, d), those of the first tokens alone, in the order of the stream: what a head on the
+        first token never reads is not computed in the last layer, which is most of that layer.
+        """
         device = stream.ids.device
         noise = Noise(training=training)
         lengths = stream.lengths
@@ -94,22 +98,43 @@ class Body:
         if torch.is_autocast_enabled(device.type):
             x = F.pad(x, (0, 0, 0, -t % ROUND))
         blocks = attention_blocks(lengths, device)
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x = self._layer(layer, x, blocks, noise, t)
-        return x[:t]
+        if firsts:
+            return self._last_firsts(self.layers[-1], x[:t], blocks, noise)
+        return self._layer(self.layers[-1], x, blocks, noise, t)[:t]
 
     def _layer(self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise, t: int) -> Tensor:
         parts = (layer.query, layer.key, layer.value)
-        weight = torch.cat([part.weight for part in parts])
-        bias = torch.cat([part.bias for part in parts])
-        qkv = F.linear(x, weight, bias)
-        mixed = [attend(qkv, block, self.heads, layer.attention_dropout, noise) for block in blocks]
+        qkv = F.linear(x, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
+        pieces = torch.split(qkv, [*(block.stop - block.start for block in blocks), len(x) - t])
+        mixed = [
+            attend(piece, block, self.heads, layer.attention_dropout, noise)
+            for piece, block in zip(pieces, blocks, strict=False)
+        ]
         if len(x) > t:
             mixed.append(qkv.new_zeros(len(x) - t, mixed[0].shape[1]))
-        attended = layer.mix(torch.cat(mixed) if len(mixed) > 1 else mixed[0])
-        x = _normed(layer.mix_norm, noise.drop(attended, layer.mix_dropout) + x)
+        attended = layer.mix(torch.cat(mixed))
+        x = _normed(layer.mix_norm, noise.drop_and_add(attended, x, layer.mix_dropout))
         inner = layer.down(layer.activation(layer.up(x)))
-        return _normed(layer.down_norm, noise.drop(inner, layer.down_dropout) + x)
+        return _normed(layer.down_norm, noise.drop_and_add(inner, x, layer.down_dropout))
+
+    def _last_firsts(self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise) -> Tensor:
+        """One query for each text, keys and values for all its tokens; everything behind them for the first tokens."""
+        parts = (layer.key, layer.value)
+        kv = F.linear(x, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
+        begins = torch.cat([block.begins for block in blocks])
+        first = x.index_select(0, begins)  # (b, d)
+        queries = torch.split(layer.query(first), [block.texts for block in blocks])
+        pieces = torch.split(kv, [block.stop - block.start for block in blocks])
+        mixed = [
+            attend_firsts(q, piece, block, self.heads, layer.attention_dropout, noise)
+            for q, piece, block in zip(queries, pieces, blocks, strict=True)
+        ]
+        attended = layer.mix(torch.cat(mixed))
+        x = _normed(layer.mix_norm, noise.drop_and_add(attended, first, layer.mix_dropout))
+        inner = layer.down(layer.activation(layer.up(x)))
+        return _normed(layer.down_norm, noise.drop_and_add(inner, x, layer.down_dropout))
 
 
 @dataclass(frozen=True)
@@ -127,6 +152,8 @@ class Block:
     """(tokens,) the places that hold tokens."""
     mask: Tensor | None
     """(texts, 1, 1, longest) True where a token stands."""
+    begins: Tensor
+    """(texts,) the first token of each text in the stream."""
 
 
 def attention_blocks(lengths: Sequence[int], device: torch.device) -> list[Block]:
@@ -149,27 +176,100 @@ def attention_blocks(lengths: Sequence[int], device: torch.device) -> list[Block
             fill = torch.from_numpy(order.ravel()).to(device)
             keep = torch.from_numpy(np.flatnonzero(real)).to(device)
             mask = torch.from_numpy(real[:, None, None, :]).to(device)
-        blocks.append(Block(start, stop, len(own), longest, fill, keep, mask))
+        begins = torch.from_numpy(start + np.cumsum([0, *own[:-1]])).to(device)
+        blocks.append(Block(start, stop, len(own), longest, fill, keep, mask, begins))
         first, start = last, stop
     return blocks
 
 
-def attend(qkv: Tensor, block: Block, heads: int, dropout: float, noise: Noise) -> Tensor:
-    """(t, 3 d) queries, keys and values of the stream -> (tokens of the block, d) mixed values."""
-    own = qkv[block.start : block.stop]
-    if block.fill is not None:
-        own = own.index_select(0, block.fill)
-    d = qkv.shape[1] // 3
-    q, k, v = own.view(block.texts, block.longest, 3, heads, d // heads).permute(2, 0, 3, 1, 4)  # (texts, heads, l, e)
-    if noise.off(dropout):
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=block.mask)
-    else:
-        scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(d // heads))
+def attend(own: Tensor, block: Block, heads: int, dropout: float, noise: Noise) -> Tensor:
+    """(tokens, 3 d) queries, keys and values of a block -> (tokens, d) mixed values."""
+    if not torch.is_grad_enabled() or not own.requires_grad:
+        d = own.shape[1] // 3
+        filled = own if block.fill is None else own.index_select(0, block.fill)
+        q, k, v = filled.view(block.texts, block.longest, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+        if noise.off(dropout):
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=block.mask)
+            flat = mixed.transpose(1, 2).reshape(block.texts * block.longest, d)
+            return flat if block.keep is None else flat.index_select(0, block.keep)
+    shape = (block.texts * heads, block.longest, block.longest)
+    mask = None if noise.off(dropout) else noise.mask(shape, dropout, own)
+    scale = 1.0 if mask is None else 1 / (1 - dropout)
+    values: Tensor = _Attention.apply(own, block, heads, mask, scale)  # type: ignore[no-untyped-call]
+    return values
+
+
+def attend_firsts(q: Tensor, kv: Tensor, block: Block, heads: int, dropout: float, noise: Noise) -> Tensor:
+    """(texts, d) queries of first tokens, (tokens, 2 d) keys and values of a block -> (texts, d) mixed values."""
+    n, d = q.shape
+    e = d // heads
+    filled = kv if block.fill is None or block.keep is None else _Fill.apply(kv, block.fill, block.keep)  # type: ignore[no-untyped-call]
+    k, v = filled.view(n, block.longest, 2, heads, e).permute(2, 0, 3, 1, 4)  # (texts, heads, l, e)
+    scores = (q.view(n, heads, 1, e) * k).sum(dim=-1).float() * (1 / math.sqrt(e))  # (texts, heads, l)
+    if block.mask is not None:
+        scores = scores.masked_fill(~block.mask[:, 0], -torch.inf)
+    chances = noise.drop(scores.softmax(dim=-1).to(v.dtype), dropout)
+    mixed: Tensor = (chances.unsqueeze(-1) * v).sum(dim=2).reshape(n, d)
+    return mixed
+
+
+class _Fill(torch.autograd.Function):
+    """Tokens to padded places; what comes back to a padding place is zero, so backward only picks the real ones."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, fill: Tensor, keep: Tensor) -> Tensor:
+        ctx.save_for_backward(keep)
+        return tokens.index_select(0, fill)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return gradients[0].index_select(0, keep), None, None
+
+
+class _Attention(torch.autograd.Function):
+    """Attention of one block with its dropout; forward and backward by hand, so that nothing is copied twice."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, block: Block, heads: int, mask: Tensor | None, scale: float) -> Tensor:
+        n, length, d = block.texts, block.longest, own.shape[1] // 3
+        e = d // heads
+        filled = own if block.fill is None else own.index_select(0, block.fill)
+        q, k, v = filled.view(n, length, 3, heads, e).permute(2, 0, 3, 1, 4).reshape(3, n * heads, length, e)
+        chances = torch.bmm(q, k.transpose(1, 2)).float().mul_(1 / math.sqrt(e))  # (n heads, l, l)
         if block.mask is not None:
-            scores = scores.masked_fill(~block.mask, -torch.inf)
-        mixed = noise.drop(scores.softmax(dim=-1).to(v.dtype), dropout) @ v
-    flat = mixed.transpose(1, 2).reshape(block.texts * block.longest, d)
-    return flat if block.keep is None else flat.index_select(0, block.keep)
+            chances.view(n, heads, length, length).masked_fill_(~block.mask, -torch.inf)
+        chances = chances.softmax(dim=-1).to(own.dtype)
+        dropped = chances if mask is None else chances * mask
+        mixed = torch.bmm(dropped, v)
+        ctx.save_for_backward(q, k, v, chances, mask)
+        ctx.block, ctx.heads, ctx.scale = block, heads, scale
+        flat = mixed.view(n, heads, length, e).transpose(1, 2).reshape(n * length, d)
+        flat = flat if block.keep is None else flat.index_select(0, block.keep)
+        return flat if scale == 1 else flat.mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        q, k, v, chances, mask = ctx.saved_tensors
+        block, heads = ctx.block, ctx.heads
+        n, length, e = block.texts, block.longest, q.shape[2]
+        d = heads * e
+        upper = gradients[0] if ctx.scale == 1 else gradients[0] * ctx.scale
+        if block.keep is not None:
+            upper = upper.new_zeros(n * length, d).index_copy_(0, block.keep, upper)
+        upper = upper.view(n, length, heads, e).transpose(1, 2).reshape(n * heads, length, e)
+        out = torch.empty(3, n * heads, length, e, dtype=q.dtype, device=q.device)
+        dropped = chances if mask is None else chances * mask
+        torch.bmm(dropped.transpose(1, 2), upper, out=out[2])
+        slope = torch.bmm(upper, v.transpose(1, 2))
+        if mask is not None:
+            slope.mul_(mask)
+        slope = torch._softmax_backward_data(slope.float(), chances.float(), -1, torch.float32)
+        slope = slope.mul_(1 / math.sqrt(e)).to(q.dtype)
+        torch.bmm(slope, k, out=out[0])
+        torch.bmm(slope.transpose(1, 2), q, out=out[1])
+        back = out.view(3, n, heads, length, e).permute(1, 3, 0, 2, 4).reshape(n * length, 3 * d)
+        return (back if block.keep is None else back.index_select(0, block.keep)), None, None, None, None
 
 
 class Noise:
@@ -183,31 +283,37 @@ class Noise:
         """Whether nothing is dropped."""
         return not self.training or p <= 0
 
-    def drop(self, x: Tensor, p: float) -> Tensor:
-        """``x`` with a share ``p`` of its numbers set to zero and the others scaled up."""
-        if self.off(p):
-            return x
+    def mask(self, shape: Sequence[int], p: float, like: Tensor) -> Tensor:
+        """One for what stays and zero for the share ``p`` that goes, in the type of ``like``."""
         if self._bits is None:
             self._bits = np.random.SFC64(int(torch.randint(2**62, ())))
-        count = x.numel()
-        bits = self._bits.random_raw(-(-count // 4)).view(np.int16)[:count]
-        threshold = round(p * 65536) - 32768
-        mask = torch.from_numpy(bits >= threshold).view(x.shape).to(x.device)
-        dropped: Tensor = _Drop.apply(x, mask, 65536 / (32768 - threshold))  # type: ignore[no-untyped-call]
-        return dropped
+        count = math.prod(shape)
+        bits = torch.from_numpy(self._bits.random_raw(-(-count // 4)).view(np.int16)[:count])
+        return (bits >= round(p * 65536) - 32768).to(like.device, like.dtype).view(*shape)
+
+    def drop(self, x: Tensor, p: float) -> Tensor:
+        """``x`` with a share ``p`` of its numbers set to zero and the others scaled up."""
+        return x if self.off(p) else x * self.mask(x.shape, p, x).mul_(1 / (1 - p))
+
+    def drop_and_add(self, x: Tensor, base: Tensor, p: float) -> Tensor:
+        """``drop(x) + base`` in one pass."""
+        if self.off(p):
+            return x + base
+        summed: Tensor = _DropAdd.apply(x, base, self.mask(x.shape, p, x), 1 / (1 - p))  # type: ignore[no-untyped-call]
+        return summed
 
 
-class _Drop(torch.autograd.Function):
+class _DropAdd(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, base: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
-        return torch.ops.aten.native_dropout_backward(x, mask, scale)  # type: ignore[no-any-return]
+        return torch.addcmul(base, x, mask, value=scale)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (mask,) = ctx.saved_tensors
-        return torch.ops.aten.native_dropout_backward(gradients[0], mask, ctx.scale), None, None
+        return (gradients[0] * mask).mul_(ctx.scale).to(mask.dtype), gradients[0], None, None
 
 
 def take_apart(network: Any) -> Body | None:

@@ -25,7 +25,7 @@ def classify(model: TextModel, table: TokenTable, *, batch_size: int) -> NDArray
     found: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
     with torch.inference_mode():
         for rows in batches:
-            logits = model(model.inputs(table, rows).to(device)).logits
+            logits = model(model.inputs(table, rows).to(device), logits_only=True).logits
             found.append((rows, logits.float().softmax(dim=1).cpu().numpy()))
     model.train(training)
     everyone: list[Any] = [None] * world

@@ -64,12 +64,13 @@ class Learner(nn.Module):
         self.model = model
         self.objectives = nn.ModuleDict({term.name: term.objective for term in terms})
         self.terms = tuple(terms)
+        self.logits_only = all(term.view == "logits" for term in terms)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The total, and each part before weighting."""
         device = batch.labels.device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
-            output: Output = self.model(batch.inputs)
+            output: Output = self.model(batch.inputs, logits_only=self.logits_only)
         total: Tensor | None = None
         parts: dict[str, Tensor] = {}
         for term in self.terms:
