@@ -173,13 +173,16 @@ def embed(
     text: TextOption = None,
     invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the unfinished vectors of an interrupted run.")
+    ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Turn texts into vectors: a NumPy file of one float32 row per text."""
-    from nearfar.cli.using import embed_command
+    from nearfar.cli.embedding import embed_command
     from nearfar.data import Layout
 
-    embed_command(model, source, out, Layout(text=text), invalid, batch_size, overwrite=overwrite)
+    embed_command(model, source, out, Layout(text=text), invalid, batch_size, resume=resume, overwrite=overwrite)
 
 
 @app.command()

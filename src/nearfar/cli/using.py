@@ -1,8 +1,7 @@
-"""``nearfar evaluate``, ``predict`` and ``embed``: a saved model at work."""
+"""``nearfar evaluate`` and ``predict``: a saved model at work."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -11,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import numpy as np
 from rich.console import Console
 
 from nearfar.assembly import class_numbers
 from nearfar.cli.tables import class_table
 from nearfar.data import Layout, Records, read
 from nearfar.encoding import Model, load
-from nearfar.errors import DataError, OutputError, Problem, SettingError, counted
+from nearfar.errors import DataError, OutputError, Problem, SettingError
 from nearfar.evaluation import class_report
 
 
@@ -35,7 +33,7 @@ def evaluate_command(
             [Problem(source, f"nothing can be compared: {who}", "Evaluation needs a classifier and labeled rows.")]
         )
     truth = class_numbers(records, labels)
-    chances = model.probabilities(_texts(records, model), batch_size=batch_size)
+    chances = model.probabilities(texts_for(records, model), batch_size=batch_size)
     report = class_report(truth, chances.argmax(axis=1), labels)
     if as_json:
         sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
@@ -51,7 +49,7 @@ def predict_command(
     check_target(out, overwrite=overwrite)
     model = load(model_name)
     records = read(source, layout, invalid=handling(invalid), need="text")
-    predictions = model.predict(_texts(records, model), batch_size=batch_size)
+    predictions = model.predict(texts_for(records, model), batch_size=batch_size)
 
     def write(file: IO[bytes]) -> None:
         for place, prediction in enumerate(predictions):
@@ -63,26 +61,6 @@ def predict_command(
 
     write_target(out, write)
     _notes(records)
-
-
-def embed_command(
-    model_name: str, source: str, out: str, layout: Layout, invalid: str | None, batch_size: int, *, overwrite: bool
-) -> None:
-    """Write one vector a row, as .npy."""
-    check_target(out, overwrite=overwrite)
-    model = load(model_name)
-    records = read(source, layout, invalid=handling(invalid), need="text")
-    vectors = model.embed(_texts(records, model), batch_size=batch_size)
-
-    def write(file: IO[bytes]) -> None:
-        buffer = io.BytesIO()
-        np.save(buffer, vectors, allow_pickle=False)
-        file.write(buffer.getvalue())
-
-    write_target(out, write)
-    _notes(records)
-    if out != "-":
-        sys.stderr.write(f"{counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers in {out}\n")
 
 
 def handling(invalid: str | None) -> Literal["refuse", "drop"]:
@@ -128,7 +106,8 @@ def write_target(out: str, write: Callable[[IO[bytes]], None]) -> None:
         raise
 
 
-def _texts(records: Records, model: Model) -> Any:
+def texts_for(records: Records, model: Model) -> Any:
+    """The texts of the records as the model reads them: single, or in pairs."""
     if model.card.joined:
         if records.shape != "pairs":
             problem = Problem(records.source, "the model reads pairs of texts, and the file has single texts",

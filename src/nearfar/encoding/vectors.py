@@ -1,0 +1,272 @@
+"""A .npy file of text vectors that is filled from top to bottom, and can be continued after any interruption.
+
+While it is filled, two files stand beside the target: ``NAME.part`` holds the header and all vectors so far, and
+``NAME.part.json`` says how many of them are safe on the disk and what they were made from. When the last vector is
+there, ``NAME.part`` takes the name of the target: the target is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from nearfar.encoding.model import Model
+from nearfar.errors import OutputError, counted
+
+FORMAT = 1
+DTYPE = np.dtype("<f4")
+ORIGIN = {
+    "weights": "the weights of the model",
+    "tokenizer": "the tokenizer of the model",
+    "settings": "the settings of the model",
+    "rows": "the number of rows",
+    "texts": "the texts",
+    "window": "the number of rows that are embedded together",
+}
+"""What must be the same for a file to be continued, and what it is called in a message."""
+
+
+def header(shape: tuple[int, int]) -> bytes:
+    """The first bytes of a .npy file of float32 rows, the same that ``numpy.save`` writes."""
+    buffer = io.BytesIO()
+    npy.write_array_header_1_0(buffer, {"descr": DTYPE.str, "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def fingerprint(model: Model) -> dict[str, str]:
+    """SHA-256 of all that the vectors of a freshly loaded model follow from; the same model elsewhere has the same."""
+    weights = hashlib.sha256()
+    for name, tensor in sorted(model.model.state_dict().items()):
+        weights.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        weights.update(tensor.detach().float().cpu().contiguous().numpy().reshape(-1).data)
+    config = model.model.network.config.to_dict()
+    elsewhere = ("_name_or_path", "transformers_version")
+    card = {key: value for key, value in asdict(model.card).items() if key not in ("objective", "versions", "format")}
+    settings = [{key: value for key, value in config.items() if key not in elsewhere}, card]
+    tokenizer = model.tokenizer
+    spoken = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
+    return {"weights": weights.hexdigest(), "tokenizer": _digest(spoken), "settings": _digest(settings)}
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """What an interrupted run left behind."""
+
+    done: int
+    """Rows that are safe on the disk."""
+    rows: int
+    """Rows it would have had."""
+    changed: tuple[str, ...]
+    """What is no longer as it was then, in words; empty when the run can be continued."""
+
+
+class VectorFile:
+    """A .npy file of shape (rows, dim) that is being filled.
+
+    Args:
+        target: the name it has when it is full.
+        shape: its rows and the width of a vector.
+        origin: what the vectors follow from, by the keys of ``ORIGIN``.
+    """
+
+    def __init__(self, target: Path, shape: tuple[int, int], origin: Mapping[str, object]) -> None:
+        assert origin.keys() == ORIGIN.keys()
+        self.target = target
+        self.part, self.account = part_of(target), account_of(target)
+        self.shape = shape
+        self.origin = dict(origin)
+        self.done = 0
+        """Rows that are safe on the disk."""
+        self._head = header(shape)
+        self._file: IO[bytes] | None = None
+
+    def unfinished(self) -> Unfinished | None:
+        """What there is to continue; None when there is nothing."""
+        if not self.part.is_file():
+            return None
+        try:
+            found = json.loads(self.account.read_text(encoding="utf-8"))
+            done, rows, dim = int(found["done"]), int(found["shape"][0]), int(found["shape"][1])
+            origin = dict(found["origin"])
+            known = found["format"] == FORMAT and found["dtype"] == DTYPE.str and 0 <= done <= rows
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return None
+        if not known:
+            return None
+        changed = [words for key, words in ORIGIN.items() if origin.get(key) != self.origin[key]]
+        if not changed and (rows, dim) != self.shape:
+            changed.append("the shape of the vectors")
+        if not changed and self.part.stat().st_size < self._offset(done):
+            changed.append(f"the size of {self.part.name}, which is shorter than it was")
+        return Unfinished(done, rows, tuple(changed))
+
+    def open(self, *, resume: bool) -> int:
+        """Begin, or with ``resume`` go on; the rows that are there already."""
+        with self._refusals():
+            file = os.fdopen(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            try:
+                self._lock(file)
+                left = self.unfinished() if resume else None
+                self.done = 0 if left is None else left.done
+                if left is not None and left.changed:
+                    raise OutputError(
+                        f"{self.target}: the unfinished vectors in {self.part.name} cannot be continued, because this "
+                        f"has changed: {', '.join(left.changed)}. Start anew without --resume."
+                    )
+                self._check_room(file)
+                if not self.done:
+                    self.account.unlink(missing_ok=True)  # from here on nothing must vouch for the old vectors
+                file.truncate(self._offset(self.done) if self.done else 0)
+                file.seek(0)
+                file.write(self._head)
+                file.seek(self._offset(self.done))
+                self._file = file
+                self._keep(self.done)
+            except BaseException:
+                self._file = None
+                file.close()
+                raise
+        return self.done
+
+    def append(self, vectors: NDArray[np.float32]) -> None:
+        """(b, dim) the next rows, on the disk when this returns."""
+        assert self._file is not None
+        assert vectors.shape[1] == self.shape[1]
+        assert self.done + len(vectors) <= self.shape[0]
+        with self._refusals():
+            self._file.write(np.ascontiguousarray(vectors, dtype=DTYPE).data)
+            self._keep(self.done + len(vectors))
+
+    def finish(self) -> None:
+        """Give the full file its name."""
+        assert self._file is not None
+        assert self.done == self.shape[0]
+        with self._refusals():
+            os.replace(self.part, self.target)
+            _flush_folder(self.target.parent)
+            self.account.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Leave nothing behind: what was written is of no use."""
+        self.account.unlink(missing_ok=True)
+        self.part.unlink(missing_ok=True)
+
+    def __enter__(self) -> VectorFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # what a full disk did not take; the account does not count it
+                self._file.close()
+            self._file = None
+
+    def _offset(self, row: int) -> int:
+        return len(self._head) + row * self.shape[1] * DTYPE.itemsize
+
+    def _keep(self, done: int) -> None:
+        """Vectors first, then the word that they are there: a crash in between costs only the last ones."""
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        account = {
+            "format": FORMAT,
+            "done": done,
+            "shape": list(self.shape),
+            "dtype": DTYPE.str,
+            "origin": self.origin,
+        }
+        aside = self.account.with_name(f"{self.account.name}.new")
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(account, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self.account)
+        self.done = done
+
+    def _check_room(self, file: IO[bytes]) -> None:
+        there = os.fstat(file.fileno()).st_size
+        needed = self._offset(self.shape[0]) - there
+        free = shutil.disk_usage(self.target.absolute().parent).free
+        if free < needed:
+            if not there:
+                self.discard()
+            raise OutputError(
+                f"{self.target}: the disk has {free / 1e9:.1f} GB free, and the vectors need {needed / 1e9:.1f} GB. "
+                "Make room, or choose another --out."
+            )
+
+    def _lock(self, file: IO[bytes]) -> None:
+        """Refuse a file that another process fills: each would vouch for rows that the other cut off."""
+        if os.name != "posix":
+            return
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise self._taken() from None
+        except OSError:  # a file system without locks
+            return
+        if not self.part.exists() or not os.path.samestat(os.fstat(file.fileno()), self.part.stat()):
+            raise self._taken()  # it has just got its final name
+
+    def _taken(self) -> OutputError:
+        return OutputError(
+            f"{self.target}: another process is filling {self.part.name}. Let it finish, or choose another --out."
+        )
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """What the system says of a write, as what the user can do about it."""
+        try:
+            yield
+        except OSError as cause:
+            full = cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            why = "there is no room left" if full else f"writing failed: {cause.strerror}"
+            raise OutputError(
+                f"{self.target}: {why}. {'Make room' if full else 'See to the disk'} and continue with --resume: "
+                f"{self.done:,} of {counted(self.shape[0], 'vector')} are safe in {self.part.name}."
+            ) from cause
+
+
+def part_of(target: Path) -> Path:
+    """Where the vectors are while there are not all of them."""
+    return target.with_name(f"{target.name}.part")
+
+
+def account_of(target: Path) -> Path:
+    """Where it says how far they go."""
+    return target.with_name(f"{target.name}.part.json")
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a new name last; not every system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        with suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
