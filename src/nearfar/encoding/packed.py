@@ -205,7 +205,7 @@ def attend_firsts(q: Tensor, kv: Tensor, block: Block, heads: int, dropout: floa
     e = d // heads
     filled = kv if block.fill is None or block.keep is None else _Fill.apply(kv, block.fill, block.keep)  # type: ignore[no-untyped-call]
     k, v = filled.view(n, block.longest, 2, heads, e).permute(2, 0, 3, 1, 4)  # (texts, heads, l, e)
-    scores = (q.view(n, heads, 1, e) * k).sum(dim=-1).float() * (1 / math.sqrt(e))  # (texts, heads, l)
+    scores = _wide((q.view(n, heads, 1, e) * k).sum(dim=-1)) * (1 / math.sqrt(e))  # (texts, heads, l)
     if block.mask is not None:
         scores = scores.masked_fill(~block.mask[:, 0], -torch.inf)
     chances = noise.drop(scores.softmax(dim=-1).to(v.dtype), dropout)
@@ -236,7 +236,7 @@ class _Attention(torch.autograd.Function):
         e = d // heads
         filled = own if block.fill is None else own.index_select(0, block.fill)
         q, k, v = filled.view(n, length, 3, heads, e).permute(2, 0, 3, 1, 4).reshape(3, n * heads, length, e)
-        chances = torch.bmm(q, k.transpose(1, 2)).float().mul_(1 / math.sqrt(e))  # (n heads, l, l)
+        chances = _wide(torch.bmm(q, k.transpose(1, 2))).mul_(1 / math.sqrt(e))  # (n heads, l, l)
         if block.mask is not None:
             chances.view(n, heads, length, length).masked_fill_(~block.mask, -torch.inf)
         chances = chances.softmax(dim=-1).to(own.dtype)
@@ -264,7 +264,8 @@ class _Attention(torch.autograd.Function):
         slope = torch.bmm(upper, v.transpose(1, 2))
         if mask is not None:
             slope.mul_(mask)
-        slope = torch._softmax_backward_data(slope.float(), chances.float(), -1, torch.float32)
+        slope = _wide(slope)
+        slope = torch._softmax_backward_data(slope, _wide(chances), -1, slope.dtype)
         slope = slope.mul_(1 / math.sqrt(e)).to(q.dtype)
         torch.bmm(slope, k, out=out[0])
         torch.bmm(slope.transpose(1, 2), q, out=out[1])
@@ -370,6 +371,11 @@ def _distilbert(base: Any) -> Body:
         norm=embeddings.LayerNorm, dropout=embeddings.dropout.p, project=None, layers=tuple(layers),
         heads=base.config.n_heads, first_position=0,
     )  # fmt: skip
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least single precision: what softmax needs."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _normed(norm: nn.LayerNorm, x: Tensor) -> Tensor:
