@@ -48,7 +48,7 @@ def header(shape: tuple[int, int]) -> bytes:
 
 
 def fingerprint(model: Model) -> dict[str, str]:
-    """SHA-256 of all that the vectors of a freshly loaded model follow from; the same model elsewhere has the same."""
+    """SHA-256 of all that the vectors of a model follow from; the same model in another folder has the same."""
     weights = hashlib.sha256()
     for name, tensor in sorted(model.model.state_dict().items()):
         weights.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
@@ -57,9 +57,16 @@ def fingerprint(model: Model) -> dict[str, str]:
     elsewhere = ("_name_or_path", "transformers_version")
     card = {key: value for key, value in asdict(model.card).items() if key not in ("objective", "versions", "format")}
     settings = [{key: value for key, value in config.items() if key not in elsewhere}, card]
+    return {"weights": weights.hexdigest(), "tokenizer": _digest(_tokenizer(model)), "settings": _digest(settings)}
+
+
+def _tokenizer(model: Model) -> Any:
+    """The tokenizer as JSON has it, without what its last call left in it."""
     tokenizer = model.tokenizer
-    spoken = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
-    return {"weights": weights.hexdigest(), "tokenizer": _digest(spoken), "settings": _digest(settings)}
+    if not tokenizer.is_fast:
+        return tokenizer.get_vocab()
+    whole = json.loads(tokenizer.backend_tokenizer.to_str())
+    return {key: value for key, value in whole.items() if key not in ("truncation", "padding")}
 
 
 def _digest(values: Any) -> str:
@@ -100,7 +107,7 @@ class VectorFile:
 
     def unfinished(self) -> Unfinished | None:
         """What there is to continue; None when there is nothing."""
-        if not self.part.is_file():
+        if not self.part.is_file() or not self.part.stat().st_size:
             return None
         try:
             found = json.loads(self.account.read_text(encoding="utf-8"))
