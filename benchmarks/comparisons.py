@@ -74,6 +74,7 @@ def embed(bench: Bench) -> Contenders:
         vectors = str(bench.scratch / f"vectors-{name.replace(' ', '-')}.npy")
         return Contender(name, worker, {**job, "count": count, "vectors": vectors, **more})
 
+    bench.notes.append(f"{count:,} texts; 1 - cosine compares each vector with that of {REFERENCE}.")
     yield contender(OURS, "embed_nearfar")
     yield contender(REFERENCE, "embed_sentence_transformers")
     part = count if bench.bf16 else count // 10
@@ -96,6 +97,7 @@ def memory(bench: Bench) -> Contenders:
         "encoder": encoder, "train": bench.rows("mixed", bench.texts.mixed()), "batch": 16, "max_length": MAX_LENGTH,
         "seed": SEED, "early": bench.amount(500, 20), "late": bench.amount(5_000, 100),
     }  # fmt: skip
+    bench.notes.append("2 layers of 128, random weights; batches of 16 texts of one to five sentences.")
     yield Contender(OURS, "memory_nearfar", job)
 
 
@@ -112,6 +114,10 @@ def _finetune_job(bench: Bench, encoder: str, *, warm: int, steps: int) -> dict[
     """The warm-up texts and after them the timed ones, in one file."""
     rows = take(bench.texts.training(), (warm + steps) * BATCH)
     train = bench.rows(f"train-{len(rows)}", rows)
+    bench.notes.append(
+        f"{steps * BATCH:,} timed texts in batches of {BATCH} after {warm * BATCH:,} of warm-up; at most {MAX_LENGTH} "
+        "tokens a text."
+    )
     return {"train": train, "encoder": encoder, "warm": warm, "batch": BATCH, "max_length": MAX_LENGTH, "seed": SEED}
 
 
@@ -193,7 +199,7 @@ def _share(bench: Bench, standing: Standing) -> list[str]:
 
 COMPARISONS: dict[str, Comparison] = {
     "finetune": Comparison(
-        "fine-tuning MiniLM, cross-entropy, batch 64; --quality adds F1 over seeds", finetune, finish=_quality
+        "fine-tuning MiniLM with cross-entropy", finetune, finish=_quality
     ),
     "finetune-base": Comparison("the same with a BERT-base-sized encoder of random weights", finetune_base),
     "finetune-one-thread": Comparison("fine-tuning MiniLM with one thread", finetune_one_thread),

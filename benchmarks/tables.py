@@ -68,8 +68,8 @@ def number(value: float | None) -> str:
     """Three digits that matter, and no more."""
     if value is None:
         return "-"
-    if value == 0:
-        return "0"
+    if value == int(value) and abs(value) < 1000:
+        return str(int(value))
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if abs(value) >= 10:
@@ -87,6 +87,12 @@ def with_spread(values: Sequence[float | None], unit: str = "") -> str:
     return f"{number(found.median)}{unit} ({number(found.low)} to {number(found.high)})"
 
 
+def middle(values: Sequence[float | None]) -> str:
+    """The median alone."""
+    found = spread(values)
+    return number(found.median if found else None)
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; the first column is text, the others are numbers."""
     clean = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in [header, *rows]]
@@ -102,34 +108,30 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def speed_table(results: Sequence[Result]) -> str:
     """Contenders with speed, memory, quality and how many times as fast the first one is."""
-    ours = results[0]
+    ours, peers = results[0], results[1:]
     qualities = list(dict.fromkeys(key for result in results for key in result.keys("quality")))
     rows = []
     for result in results:
         speeds = result.values("texts_per_second")
-        times = [] if result is ours else ratios(ours.values("texts_per_second"), speeds)
-        rows.append(
-            [
-                result.name,
-                with_spread(speeds),
-                with_spread(times, " x") if result is not ours else "",
-                number((spread(result.values("peak_rss_mb")) or [None])[0]),
-                number((spread(result.values("threads")) or [None])[0]),
-                *(number((spread(result.values(key, "quality")) or [None])[0]) for key in qualities),
-            ]
-        )
-    header = ["contender", "texts/s", f"{ours.name} is faster by", "peak MB", "threads", *qualities]
-    return markdown(header, rows)
+        row = [result.name, with_spread(speeds)]
+        if peers:
+            times = ratios(ours.values("texts_per_second"), speeds)
+            row.append("" if result is ours else with_spread(times, " x"))
+        row += [middle(result.values(key)) for key in ("peak_rss_mb", "threads")]
+        row += [middle(result.values(key, "quality")) for key in qualities]
+        rows.append(row)
+    faster = [f"{ours.name} is faster by"] if peers else []
+    return markdown(["contender", "texts/s", *faster, "peak MB", "threads", *qualities], rows)
 
 
 def detail_table(results: Sequence[Result]) -> str:
     """Whatever else the workers counted: one row a number."""
     rows = [
-        [result.name, key, with_spread(result.values(key, "details"))]
+        [f"{result.name}: {key}", with_spread(result.values(key, "details"))]
         for result in results
         for key in result.keys("details")
     ]
-    return markdown(["contender", "what", "value"], rows)
+    return markdown(["what", "value"], rows)
 
 
 def quality_table(seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float], names: tuple[str, str]) -> str:

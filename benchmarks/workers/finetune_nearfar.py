@@ -59,8 +59,8 @@ def main() -> None:
     clock, out = Clock(), Path(job["scratch"]) / "model"
     run(recipe, out, console=Console(quiet=True), listeners=(clock,))
     warm = job["warm"]
-    seconds = clock.ends[-1] - clock.ends[warm - 1]
-    texts = (len(clock.ends) - warm) * job["batch"] if warm else 0
+    seconds = clock.ends[-1] - clock.ends[warm - 1] if warm else 0.0  # without warm-up only quality is asked for
+    texts = (len(clock.ends) - warm) * job["batch"]
     timed = clock.losses[warm:]
     quality = {"loss": sum(timed) / len(timed)}
     if "dev" in job:

@@ -1,4 +1,4 @@
-"""The clock for the Trainer of transformers and its children: from before the first batch to the end of the last step."""
+"""The clock for the Trainer of transformers and its children: from before the first batch to the last step's end."""
 
 from __future__ import annotations
 
