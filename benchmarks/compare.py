@@ -19,6 +19,12 @@ from benchmarks.comparisons import COMPARISONS, Comparison
 from benchmarks.tables import Result, detail_table, number, speed_table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+HEADING = """# Results
+
+Appended by `make bench`, one section a run. Texts per second count the timed texts only, after a warm-up and without
+starting the process, loading the model or saving it. "Faster by" is the ratio within one turn, so that a slow minute of
+the machine meets both sides. Peak MB is the most resident memory of the process.
+"""
 DATA = ROOT.parent / "shared" / "data"
 
 
@@ -86,7 +92,7 @@ class Output:
         self.path = path
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
-            self.path.write_text("# Results\n", encoding="utf-8")
+            self.path.write_text(HEADING, encoding="utf-8")
 
     def add(self, text: str) -> None:
         """One more piece of Markdown."""
