@@ -27,7 +27,7 @@ def torchrun(processes: int, *command: str, cwd: Path) -> subprocess.CompletedPr
     return subprocess.run([*launcher, *command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def train(folder: Path, processes: int, objective: str, accumulate: int = 1) -> Path:
+def train(folder: Path, processes: int, objective: str, accumulate: int = 1, chunk: int | None = None) -> Path:
     folder.mkdir()
     texts = write_texts(folder / "train.csv", rows=43)  # the last batch of each epoch has 3 rows: an uneven share
     values = {
@@ -35,7 +35,7 @@ def train(folder: Path, processes: int, objective: str, accumulate: int = 1) -> 
         "data": {"train": str(texts), "dev": 0},
         "encoder": {"name": "toy", "max_length": 24, "dropout": 0.0},  # dropout is drawn anew in each process
         "objective": {"name": objective},
-        "batches": {"size": 8},
+        "batches": {"size": 8} if chunk is None else {"size": 8, "chunk": chunk},
         "training": {"epochs": 2, "learning_rate": 1e-3, "accumulate": accumulate},
     }
     script = str(Path(__file__).with_name("two_ranks.py"))
@@ -46,12 +46,13 @@ def train(folder: Path, processes: int, objective: str, accumulate: int = 1) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("objective", "accumulate"), [("cross-entropy", 1), ("triple-entropy", 2), ("cross-entropy+supcon", 1)]
+    ("objective", "accumulate", "chunk"),
+    [("cross-entropy", 1, None), ("triple-entropy", 2, None), ("cross-entropy+supcon", 1, 3)],
 )
-def test_two_processes_follow_the_loss_curve_of_one(tmp_path, objective, accumulate):
+def test_two_processes_follow_the_loss_curve_of_one(tmp_path, objective, accumulate, chunk):
     """Same losses within the tolerance; weights of both ranks identical, objective's weights included."""
     one = train(tmp_path / "one", 1, objective, accumulate)
-    two = train(tmp_path / "two", 2, objective, accumulate)
+    two = train(tmp_path / "two", 2, objective, accumulate, chunk)
 
     curves = [
         [entry["loss"] for entry in read_journal(folder / "model" / "journal.jsonl") if entry["kind"] == "step"]

@@ -45,6 +45,7 @@ from nearfar.training import (
     Listener,
     LiveBar,
     PlainLog,
+    Plan,
     Progress,
     choose_precision,
     duration,
@@ -122,11 +123,11 @@ def _run(
     for note in (*data.notes, *built.notes, *notes, *_truncation(table, built)):
         say(f"note: {note}")
     plan = plan_run(feed, recipe.training)
-    per_batch, frozen = _try_out(learner, feed, accelerator)
+    per_batch, frozen = _try_out(learner, feed, accelerator, recipe.batches.chunk)
     if frozen:
         say(f"note: weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
     say(_opening(recipe, data, built, len(feed.sampler), f"{precision} ({reason})", accelerator))
-    say(f"{counted(plan.steps, 'step')}, about {duration(1.05 * per_batch * plan.steps * recipe.training.accumulate)}")
+    say(f"{counted(plan.steps, 'step')}, about {duration(_estimate(per_batch, plan, recipe))}")
 
     dev = _evaluator(built, data, data.dev)
     recipe_text = to_toml(recipe)
@@ -142,7 +143,8 @@ def _run(
     began = time.perf_counter()
     try:
         progress = fit(
-            learner, feed, recipe.training, rates=_rates(recipe), seed=recipe.seed, accelerator=accelerator,
+            learner, feed, recipe.training, rates=_rates(recipe), seed=recipe.seed, chunk=recipe.batches.chunk,
+            accelerator=accelerator,
             store=store, journal=Journal(out / JOURNAL if main else None), listeners=(watcher, *listeners),
             evaluate=None if dev is None else lambda: dev().scores,
             identity=_identity(recipe, data, accelerator.num_processes), resume=resume,
@@ -192,7 +194,9 @@ def _evaluator(built: Built, data: RunData, records: Records | None) -> Callable
     return lambda: evaluate_classes(built.model, table, truth, data.classes, batch_size=EVALUATION_BATCH)
 
 
-def _try_out(learner: Learner, feed: Feed, accelerator: Accelerator) -> tuple[float, list[str]]:
+def _try_out(
+    learner: Learner, feed: Feed, accelerator: Accelerator, chunk: int | None = None
+) -> tuple[float, list[str]]:
     """One small and one whole batch forward and backward: which weights take part, and how long a batch takes."""
     order = feed.sampler.batches(0)
     learner.train()
@@ -201,7 +205,9 @@ def _try_out(learner: Learner, feed: Feed, accelerator: Accelerator) -> tuple[fl
     with torch.random.fork_rng(devices=[]):
         for place, rows in enumerate((order[0][:2], order[len(order) // 2])):
             began = time.perf_counter()
-            batch = feed.batch(learner.model, rows, rank=accelerator.process_index, world=accelerator.num_processes)
+            rows = rows[: chunk * accelerator.num_processes] if chunk else rows
+            rank, world = accelerator.process_index, accelerator.num_processes
+            (batch,) = feed.batches(learner.model, rows, None, rank=rank, world=world)
             total, _ = learner(batch.to(accelerator.device))
             total.backward()
             seconds = time.perf_counter() - began
@@ -210,6 +216,13 @@ def _try_out(learner: Learner, feed: Feed, accelerator: Accelerator) -> tuple[fl
                 freeze(learner, frozen)
             learner.zero_grad(set_to_none=True)
     return seconds, frozen
+
+
+def _estimate(per_batch: float, plan: Plan, recipe: Recipe) -> float:
+    """Seconds a run will take, from those of one batch; in chunks every text goes forward twice."""
+    chunk = recipe.batches.chunk
+    pieces = 1.0 if chunk is None else max(1.0, recipe.batches.size / chunk)
+    return per_batch * pieces * (4 / 3 if pieces > 1 else 1.0) * plan.steps * recipe.training.accumulate
 
 
 def _card(recipe: Recipe, data: RunData, built: Built, learner: Learner) -> Card:

@@ -160,6 +160,14 @@ class Batches:
     """Which texts sit together in a step."""
 
     size: Annotated[int, Key("The texts in a batch.", at_least=1)] = 32
+    chunk: Annotated[
+        int | None,
+        Key(
+            "The texts of a batch that are in memory at a time; unset means all. Loss and gradients are the same, "
+            "and large batches fit, for a third more time.",
+            at_least=1,
+        ),
+    ] = None
     shuffle: Annotated[
         Literal["random", "file-order"], Key("Whether every epoch has an order of its own or that of the file.")
     ] = "random"

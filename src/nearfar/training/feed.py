@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nearfar.batching import Rows, Sampler
+from nearfar.batching import Rows, Sampler, cut
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.training.learner import Batch
 
@@ -27,11 +27,16 @@ class Feed:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def batch(self, model: TextModel, rows: Rows, *, rank: int = 0, world: int = 1) -> Batch:
-        """This process's share of a batch, as the model reads it: consecutive rows, as even as can be."""
+    def batches(self, model: TextModel, rows: Rows, chunk: int | None, *, rank: int = 0, world: int = 1) -> list[Batch]:
+        """This process's share of a batch, in chunks of at most so many rows (None: in one piece)."""
         share = np.array_split(rows, world)[rank]
-        seen = share if len(share) else rows[:1]  # an empty share still goes through the model, and counts nothing
-        return Batch(model.inputs(self.tokens, seen), torch.from_numpy(self.labels[seen]), share)
+        if chunk is None or len(share) <= chunk:
+            seen = share if len(share) else rows[:1]  # an empty share still goes through the model, and counts nothing
+            return [self._batch(model, seen, share)]
+        return [self._batch(model, piece, piece) for piece in cut(share, chunk)]
+
+    def _batch(self, model: TextModel, seen: Rows, counted: Rows) -> Batch:
+        return Batch(model.inputs(self.tokens, seen), torch.from_numpy(self.labels[seen]), counted)
 
     def place(self, rows: Rows, shown: int = 8) -> str:
         """Where the rows stand, as a message names them."""

@@ -17,6 +17,8 @@ from nearfar.training.gather import gather_rows
 from nearfar.training.precision import Precision
 
 View = Literal["logits", "text", "tokens"]
+Views = dict[View, tuple[Tensor, Tensor]]
+"""Vectors and their labels, by view."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,28 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The total, and each part before weighting."""
+        return self.combine(self.represent(batch))
+
+    def represent(self, batch: Batch) -> Views:
+        """What the terms look at: vectors and their labels, for each view that some term has."""
         device = batch.labels.device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
             output: Output = self.model(batch.inputs, logits_only=self.logits_only)
-        total: Tensor | None = None
-        parts: dict[str, Tensor] = {}
+        views: Views = {}
         for term in self.terms:
             vectors, labels = _view(term.view, output, batch.labels)
             if len(batch.rows) == 0:
                 vectors, labels = vectors[:0], labels[:0]
-            part = self.objectives[term.name](gather_rows(vectors.float()), gather_rows(labels))
+            views[term.view] = vectors.float(), labels
+        return views
+
+    def combine(self, views: Views) -> tuple[Tensor, dict[str, Tensor]]:
+        """The terms on the vectors of all processes."""
+        everyone = {view: (gather_rows(vectors), gather_rows(labels)) for view, (vectors, labels) in views.items()}
+        total: Tensor | None = None
+        parts: dict[str, Tensor] = {}
+        for term in self.terms:
+            part = self.objectives[term.name](*everyone[term.view])
             parts[term.name] = part.detach()
             total = term.weight * part if total is None else total + term.weight * part
         assert total is not None

@@ -97,6 +97,7 @@ def fit(
     *,
     rates: dict[Part, float],
     seed: int,
+    chunk: int | None = None,
     accelerator: Accelerator,
     store: CheckpointStore,
     journal: Journal,
@@ -107,7 +108,8 @@ def fit(
 ) -> Progress:
     """Train, and leave the best weights (without dev data: the last ones) in the learner.
 
-    ``identity`` names the run: a checkpoint of another one is refused. Randomness is drawn from streams named by step
+    ``chunk`` bounds how many texts of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
+    another one is refused. Randomness is drawn from streams named by step
     and process, so that a resumed run needs no generator states to go on with the same bits.
     """
     plan = plan_run(feed, settings)
@@ -131,7 +133,7 @@ def fit(
                 torch.manual_seed(stream(seed, "dropout", progress.step, rank))
                 result = take_step(
                     accelerator, learner, optimizer, feed, members,
-                    clip=settings.clip, rank=rank, world=world, step=progress.step + 1, rates=current,
+                    clip=settings.clip, chunk=chunk, rank=rank, world=world, step=progress.step + 1, rates=current,
                 )  # fmt: skip
                 progress.step += 1
                 progress.batch += len(members)

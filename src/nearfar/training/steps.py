@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from nearfar.batching import Rows
 from nearfar.errors import NotFiniteError
+from nearfar.training.cached import cached_backward
 from nearfar.training.feed import Feed
 from nearfar.training.gather import average_gradients
 from nearfar.training.learner import Learner
@@ -33,26 +35,41 @@ def take_step(
     members: list[Rows],
     *,
     clip: float,
+    chunk: int | None,
     rank: int,
     world: int,
     step: int,
     rates: dict[str, float],
 ) -> StepResult:
-    """Train on the ``members``, the batches that make up one step; each counts by its number of rows."""
+    """Train on the ``members``, the batches that make up one step; each counts by its number of rows.
+
+    With a ``chunk`` no more than that many texts have a graph at a time: see :mod:`nearfar.training.cached`.
+    """
     learner.train()
     texts = sum(len(rows) for rows in members)
     loss, parts = 0.0, dict.fromkeys(learner.objectives, 0.0)
     for rows in members:
         share = len(rows) / texts
-        total, pieces = learner(feed.batch(learner.model, rows, rank=rank, world=world).to(accelerator.device))
-        value = total.item()
-        values = {name: piece.item() for name, piece in pieces.items()}
-        if not math.isfinite(value):
-            raise NotFiniteError(_reason("the loss", value, values, feed.place(rows), step, rates))
-        accelerator.backward(total * share)
-        loss += share * value
-        for name, piece in values.items():
-            parts[name] += share * piece
+
+        def accept(total: Tensor, pieces: dict[str, Tensor], rows: Rows = rows, share: float = share) -> None:
+            nonlocal loss
+            value = total.item()
+            values = {name: piece.item() for name, piece in pieces.items()}
+            if not math.isfinite(value):
+                raise NotFiniteError(_reason("the loss", value, values, feed.place(rows), step, rates))
+            loss += share * value
+            for name, piece in values.items():
+                parts[name] += share * piece
+
+        own = [
+            batch.to(accelerator.device) for batch in feed.batches(learner.model, rows, chunk, rank=rank, world=world)
+        ]
+        if len(own) > 1:
+            cached_backward(learner, own, share, accept)
+        else:
+            total, pieces = learner(own[0])
+            accept(total, pieces)
+            accelerator.backward(total * share)
     weights = [weight for weight in learner.parameters() if weight.grad is not None]
     average_gradients(weights)
     total_norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
