@@ -198,6 +198,7 @@ def objectives(
 
 def main() -> None:
     """Run the command; what nearfar refuses is shown as a message, never as a traceback."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: waiting threads sleep, not spin
     try:
         app(standalone_mode=True)
     except Interrupted as stop:
