@@ -183,9 +183,8 @@ BLOCK = 8
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of eight embeddings, in strips of about three for a dozen centers."""
+    """Blocks of eight embeddings."""
     monkeypatch.setattr(soft_triple_blocks, "BLOCK", BLOCK)
-    monkeypatch.setattr(soft_triple_blocks, "STRIP", 40)
 
 
 def dense(objective: SoftTriple, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -227,7 +226,7 @@ class Watch(TorchDispatchMode):
 @pytest.mark.parametrize("n", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5])
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_reckon_like_the_formula_in_one_piece(n, k):
-    """Value and both gradients, for one block, several and a broken one; strips of one row and of several."""
+    """Value and both gradients, for one block, several and a broken one."""
     objective, embeddings, labels = sized_case(n, k=k)
     found, expected = (reckon(embeddings, labels) for reckon in (objective, lambda *batch: dense(objective, *batch)))
     wanted = [embeddings, objective.centers]
@@ -239,13 +238,12 @@ def test_blocks_reckon_like_the_formula_in_one_piece(n, k):
 
 
 def test_blocks_reckon_like_the_formula_at_their_real_size():
-    """In fp32, with more embeddings than a block and strips of some rows."""
+    """In fp32, with more embeddings than a block and thousands of centers."""
     objective, embeddings, labels = sized_case(soft_triple_blocks.BLOCK + 37, c=4, k=2000, d=16)
     objective, embeddings = objective.float(), embeddings.detach().float().requires_grad_()
     found, expected = objective(embeddings, labels), dense(objective, embeddings, labels)
     wanted = [embeddings, objective.centers]
 
-    assert 1 < soft_triple_blocks.STRIP // 8000 < soft_triple_blocks.BLOCK
     torch.testing.assert_close(found, expected)
     for ours, plain in zip(torch.autograd.grad(found, wanted), torch.autograd.grad(expected, wanted), strict=True):
         assert (ours - plain).abs().max() < 1e-5 * plain.abs().max()
@@ -308,7 +306,8 @@ def test_only_what_asks_for_a_gradient_gets_one(frozen):
     ((name, tensor),) = tensors.items()
     torch.testing.assert_close(tensor.grad, expected[name])
     assert {"embeddings": embeddings, "centers": objective.centers}[frozen].grad is None
-    assert watch.calls["mm"] + watch.calls.get("addmm_", 0) == 2 * 2  # two blocks: similarities, one gradient
+    products = sum(watch.calls.get(name, 0) for name in ("mm", "addmm", "addmm_"))
+    assert products == 2 * 2  # two blocks: similarities, one gradient
 
 
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode, None])
@@ -325,8 +324,8 @@ def test_without_gradients_only_the_value_is_reckoned(off):
 
     assert torch.equal(found, expected)
     assert not found.requires_grad
-    assert watch.calls["mm"] == 3
-    assert "addmm_" not in watch.calls
+    assert watch.calls["addmm"] == 3
+    assert not {"mm", "addmm_"} & set(watch.calls)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -18,13 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 512
-"""Embeddings in one matrix product. Measured with 12,000 centers of width 384: blocks of 128 take a tenth longer and
-larger ones gain nothing, while the block of similarities is still about as large as the centers themselves."""
-
-STRIP = 2**20
-"""Similarities that go through the softmax together: 4 MiB in fp32, so that its passes find them in the cache. Larger
-strips leave it and take more memory; smaller ones wait more often for the slowest thread."""
+BLOCK = 256
+"""Embeddings reckoned at once. Measured with 12,000 centers of width 384: blocks of 128 take a tenth longer and larger
+ones gain nothing; the two buffers of a block are then hardly larger than the centers. Softmax in smaller strips would
+find them in a nearer cache, but then the many short steps wait for each other's threads on a busy machine."""
 
 SHORTEST = 1e-12
 """A vector shorter than this is divided by this instead of its length, as by ``torch.nn.functional.normalize``."""
@@ -43,36 +40,36 @@ class SoftTripleBlocks(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         """(n, d) embeddings, (c, k, d) centers, (n,) labels -> scalar."""
         (n, d), (c, k, _) = embeddings.shape, centers.shape
-        z, z_length = _unit(embeddings)
-        w, w_length = _unit(centers.reshape(c * k, d))
+        z_scale, w_scale = _scale(embeddings), _scale(centers).squeeze(2)  # (n, 1), (c, k)
+        z = embeddings * z_scale
+        w = centers.reshape(c * k, d)  # as they came: a scaled copy takes more room than scaling the similarities
         z_grad = torch.empty_like(z) if learning and ctx.needs_input_grad[0] else None
         w_grad = torch.zeros_like(w) if learning and ctx.needs_input_grad[1] else None
         own = F.one_hot(labels, c).to(z.dtype)  # (n, c)
         costs = z.new_empty(n)
-        rows = min(n, BLOCK, max(1, STRIP // (c * k)))  # of a strip
-        similarities, shares = z.new_empty(min(n, BLOCK), c * k), z.new_empty(rows, c, k)
+        similarities, shares = (z.new_empty(min(n, BLOCK), c, k) for _ in range(2))
         for start in range(0, n, BLOCK):
-            here = z[start : start + BLOCK]  # (b, d)
-            block = similarities[: len(here)]  # (b, c k)
-            torch.mm(here / gamma, w.T, out=block)  # s / gamma
-            for first in range(start, start + len(here), rows):
-                at = slice(first, min(first + rows, start + len(here)))
-                s = block[first - start : at.stop - start].view(-1, c, k)
-                p = torch.softmax(s, dim=2, out=shares[: len(s)])
-                likeness = s.mul_(p).sum(dim=2)  # (rows, c): S' / gamma; s is now p s / gamma
-                logits = scale * (gamma * likeness - margin * own[at])
-                costs[at] = F.cross_entropy(logits, labels[at], reduction="none")
-                if z_grad is not None or w_grad is not None:
-                    slope = (logits.softmax(dim=1) - own[at]) * (scale / n)  # (rows, c): dL / dS'
-                    s.addcmul_(p, (1 - likeness).unsqueeze(2)).mul_(slope.unsqueeze(2))  # s is now dL / ds
+            at = slice(start, min(start + BLOCK, n))
+            here, s, p = z[at], similarities[: at.stop - start], shares[: at.stop - start]  # (b, d), (b, c, k) twice
+            block = s.view(len(s), c * k)
+            torch.addmm(block, here, w.T, beta=0, alpha=1 / gamma, out=block)
+            torch.softmax(s.mul_(w_scale), dim=2, out=p)  # of s / gamma
+            likeness = s.mul_(p).sum(dim=2)  # (b, c): S' / gamma; s is now p s / gamma
+            logits = scale * (gamma * likeness - margin * own[at])
+            costs[at] = F.cross_entropy(logits, labels[at], reduction="none")
+            if z_grad is not None or w_grad is not None:
+                slope = (logits.softmax(dim=1) - own[at]) * (scale / n)  # (b, c): dL / dS'
+                s.addcmul_(p, (1 - likeness).unsqueeze(2)).mul_(slope.unsqueeze(2))  # s is now dL / ds
+                s.mul_(w_scale)  # ... times what the products lack: w is not normalized
             if z_grad is not None:
-                torch.mm(block, w, out=z_grad[start : start + BLOCK])
+                torch.mm(block, w, out=z_grad[at])
             if w_grad is not None:
                 w_grad.addmm_(block.T, here)
-        ctx.save_for_backward(
-            None if z_grad is None else _before_unit_(z_grad, z, z_length),
-            None if w_grad is None else _before_unit_(w_grad, w, w_length).view(c, k, d),
-        )
+        if z_grad is not None:
+            _across_(z_grad.mul_(z_scale), embeddings, z_scale)
+        if w_grad is not None:
+            w_grad = _across_(w_grad, w, w_scale.view(c * k, 1)).view(c, k, d)
+        ctx.save_for_backward(z_grad, w_grad)
         return costs.mean()
 
     @staticmethod
@@ -83,14 +80,14 @@ class SoftTripleBlocks(torch.autograd.Function):
         return z_grad, w_grad, None, None, None, None, None
 
 
-def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """(m, d) vectors -> the same of length 1, and their (m, 1) lengths."""
-    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    return vectors / length.clamp(min=SHORTEST), length
+def _scale(vectors: Tensor) -> Tensor:
+    """(..., d) -> (..., 1): what to multiply vectors with to give them length 1."""
+    length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return length.clamp(min=SHORTEST).reciprocal()
 
 
-def _before_unit_(grad: Tensor, unit: Tensor, length: Tensor) -> Tensor:
-    """The gradient of vectors from that of their unit vectors, in place: what points along the vector is lost."""
-    along = torch.bmm(grad.unsqueeze(1), unit.unsqueeze(2)).squeeze(2)  # (m, 1): grad * unit would cost its memory
-    along.masked_fill_(length < SHORTEST, 0)
-    return grad.addcmul_(unit, along, value=-1).div_(length.clamp(min=SHORTEST))
+def _across_(grad: Tensor, vectors: Tensor, scale: Tensor) -> Tensor:
+    """Take from (m, d) gradients, in place, what points along the vectors: normalizing undoes such a step."""
+    along = torch.bmm(grad.unsqueeze(1), vectors.unsqueeze(2)).squeeze(2)  # (m, 1), and no (m, d) product on the way
+    along.mul_(scale.square()).masked_fill_(scale >= 1 / SHORTEST, 0)  # too short to be normalized
+    return grad.addcmul_(vectors, along, value=-1)
