@@ -26,6 +26,8 @@ from nearfar.encoding import vectors as vectors_module
 from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
 from nearfar.errors import DataError, OutputError
 
+pytestmark = pytest.mark.xdist_group("embed")
+
 W = 8
 """Rows in a window of these tests."""
 WORDS = ("apple", "hammer", "a ripe plum on a table", "saw", "pears, cherries and grapes in an old bowl", "nail")
@@ -201,8 +203,6 @@ def test_memory_does_not_grow_with_the_file(monkeypatch, model, name):
         lines = (f"{n} " + "lorem ipsum " * 200 for n in range(count))
         if name == "rows.jsonl":
             Path(name).write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-        elif name == "rows.csv":
-            Path(name).write_text("text\n" + "".join(f"{line}\n" for line in lines))
         else:
             Path(name).write_bytes(gzip.compress("\n".join(lines).encode(), 1))
         tracemalloc.start()
