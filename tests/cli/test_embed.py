@@ -694,6 +694,18 @@ def test_two_processes_do_not_fill_one_file(whole):
     assert np.array_equal(np.load("v.npy"), np.ones((3, 2)))
 
 
+def test_a_file_that_is_just_finished_is_not_cut_off(monkeypatch):
+    """Between opening and locking, the other process may have given the part its final name."""
+    import fcntl
+
+    part_of(Path("v.npy")).write_bytes(b"all the vectors")
+    monkeypatch.setattr(fcntl, "flock", lambda *_: part_of(Path("v.npy")).rename("v.npy"))
+    late = VectorFile(Path("v.npy"), (3, 2), dict.fromkeys(ORIGIN, "x"))
+    with late, pytest.raises(OutputError, match="another process"):
+        late.open(resume=False)
+    assert Path("v.npy").read_bytes() == b"all the vectors"
+
+
 def test_ctrl_c_says_how_to_go_on(whole, monkeypatch):
     """Status 130, and the windows so far are kept."""
     embed, calls = Model.embed, iter(range(100))
