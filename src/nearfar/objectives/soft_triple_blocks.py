@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK = 256
-"""Embeddings reckoned at once. Measured with 12,000 centers of width 384: blocks of 128 take a tenth longer and larger
+"""Embeddings reckoned at once. Measured with 12,000 centers of width 384: blocks of 128 take up to a tenth longer, larger
 ones gain nothing; the two buffers of a block are then hardly larger than the centers. Softmax in smaller strips would
 find them in a nearer cache, but then the many short steps wait for each other's threads on a busy machine."""
 
