@@ -6,9 +6,10 @@ Three ways to the same loss and gradients, 6 classes of 2,000 centers, width 384
 - dense: the formula in plain torch, one (n, c, k) tensor for every step of it;
 - metric-learning: ``pytorch_metric_learning.losses.SoftTripleLoss``.
 
-Repeats alternate between the three, so that a busy machine slows all of them alike; the fastest repeat is the least
-disturbed. "Products" are the three matrix products that every way must make, in the blocks nearfar makes them in: exact
-arithmetic in fp32 cannot be much faster. Memory is the peak of the process above what it held before, in a process of its own.
+Repeats alternate between the three, and the fastest is the least disturbed: leave the other cores alone, for nearfar
+takes many short steps, and each waits for all threads. "Products" are the three matrix products that every way must
+make, in the blocks nearfar makes them in: exact arithmetic in fp32 cannot be much faster. Memory is the peak of the
+process above what it held before, in a process of its own.
 
     python benchmarks/soft_triple.py --repeats 3 --threads 2
 """
