@@ -22,6 +22,8 @@ def values_of(kind, key: Key):
     options += [tables_of(table) for table in form.tables]
     if str in form.scalars:
         options.append(TEXTS)
+    if bool in form.scalars:
+        options.append(st.booleans())
     low = key.at_least if key.at_least is not None else key.above
     high = key.at_most if key.at_most is not None else key.below
     if int in form.scalars:
