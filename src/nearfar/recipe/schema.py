@@ -163,8 +163,8 @@ class Batches:
     chunk: Annotated[
         int | None,
         Key(
-            "The texts of a batch that are in memory at a time, with the same loss and gradients for a third more time; "
-            "unset means all of them.",
+            "The texts of a batch that are in memory at a time, with the same loss and gradients for a third more "
+            "time; unset means all of them.",
             at_least=1,
         ),
     ] = None
