@@ -51,7 +51,7 @@ def sound(name: str, chance: random.Random) -> bytes:
         sink = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows), sink)
         content = sink.getvalue()
-    return gzip.compress(content) if name.endswith(".gz") else content
+    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content
 
 
 def flip(content: bytes, chance: random.Random) -> bytes:
@@ -139,7 +139,7 @@ def build(name: str, fault: str, number: int) -> bytes:
     content = sound(name, chance)
     packed = name.endswith(".gz") and number % 2 == 0  # damage inside the archive, or to the archive
     if packed:
-        return gzip.compress(FAULTS[fault](gzip.decompress(content), chance))
+        return gzip.compress(FAULTS[fault](gzip.decompress(content), chance), mtime=0)
     content = FAULTS[fault](content, chance)
     if number == CASES_PER_FAULT - 1 and fault == "none":  # the wrong ending: another kind of content
         other = chance.choice([each for each in LINED if each != name])

@@ -17,7 +17,7 @@ from nearfar.errors import DataError, Problem
 
 def put(folder: Path, name: str, content: str | bytes) -> str:
     raw = content.encode() if isinstance(content, str) else content
-    (folder / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    (folder / name).write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
     return str(folder / name)
 
 
@@ -227,7 +227,7 @@ def test_wide_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(gzip.compress(b"x"), "gzip"), (b"PK\x03\x04..", "Excel"), (b"PAR1..", "Parquet")]
+    ("content", "told"), [(gzip.compress(b"x", mtime=0), "gzip"), (b"PK\x03\x04..", "Excel"), (b"PAR1..", "Parquet")]
 )
 def test_wrong_endings_are_named(tmp_path: Path, content: bytes, told: str) -> None:
     """Content that shows another format by its first bytes is named."""
@@ -246,7 +246,7 @@ def test_nul_bytes(tmp_path: Path, name: str) -> None:
 def test_gzip_cut_short(tmp_path: Path) -> None:
     """A cut archive is told by the line at which it breaks off."""
     lines = "".join(json.dumps({"text": f"{i * 7919 % 10007}"}) + "\n" for i in range(5_000))
-    packed = gzip.compress(lines.encode())
+    packed = gzip.compress(lines.encode(), mtime=0)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     problem = only(str(tmp_path / "a.jsonl.gz"))
     assert "breaks off" in problem.message
@@ -257,7 +257,7 @@ def test_gzip_cut_short(tmp_path: Path) -> None:
 
 def test_gzip_damaged(tmp_path: Path) -> None:
     """A damaged archive is refused with a line."""
-    packed = bytearray(gzip.compress(b'{"text": "one"}\n' * 100))
+    packed = bytearray(gzip.compress(b'{"text": "one"}\n' * 100, mtime=0))
     packed[len(packed) // 2] ^= 0xFF
     (tmp_path / "a.jsonl.gz").write_bytes(packed)
     problems = refused(str(tmp_path / "a.jsonl.gz"))
