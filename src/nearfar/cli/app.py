@@ -198,7 +198,8 @@ def objectives(
 
 def main() -> None:
     """Run the command; what nearfar refuses is shown as a message, never as a traceback."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is loaded: waiting threads sleep, not spin
+    if "OMP_WAIT_POLICY" not in os.environ:  # read when torch is loaded: docs/why/fast-path.md has the figures
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
         app(standalone_mode=True)
     except Interrupted as stop:
