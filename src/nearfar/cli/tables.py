@@ -21,7 +21,7 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
         scores.add_row(name, *(f"{row[key]:.4f}" for key in ("precision", "recall", "f1")), f"{row['texts']:,}")
     scores.add_section()
     for name, value in report.scores.items():
-        scores.add_row(name, "", "", f"{value:.4f}", f"{int(report.confusion.sum()):,}")
+        scores.add_row(name, "", "", f"{value:.4f}", f"{report.rows:,}")
     if len(report.classes) > SHOWN:
         return scores
     confusion = Table(title="confusion: rows are the truth, columns the prediction", title_justify="left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ def train_command(
     if summary.progress is None or not _first_process():
         return
     for name, report in summary.reports.items():
-        console.print(class_table(report, f"{name}: {_rows(report)} rows"))
+        console.print(class_table(report, f"{name}: {report.rows:,} rows"))
     best = summary.progress.best
     if best is not None:
         console.print(f"kept the weights of step {best['step']}, the best on the dev rows", highlight=False)
@@ -102,11 +103,5 @@ def _from_here(key: str, value: object, here: Path) -> object:
     return str(here / Path(value).expanduser())
 
 
-def _rows(report: object) -> int:
-    return int(report.confusion.sum())  # type: ignore[attr-defined]
-
-
 def _first_process() -> bool:
-    import os
-
     return os.environ.get("RANK", "0") == "0"

@@ -89,7 +89,7 @@ def save(
     for path in sorted(staging.rglob("*")):
         if path.is_file():
             os.chmod(path, 0o644)  # safetensors makes its files for their owner alone
-            _flush(path)
+            flush(path)
     (folder / CARD).unlink(missing_ok=True)
     for name in OPTIONAL:
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink(missing_ok=True)
@@ -196,9 +196,13 @@ def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _flush(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def flush(path: Path) -> None:
+    """Have a file or a folder on the disk before going on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def objective_weights(objective: torch.nn.Module) -> dict[str, Tensor]:

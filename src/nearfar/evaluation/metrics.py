@@ -25,6 +25,11 @@ class ClassReport:
     confusion: NDArray[np.int64]
     """(c, c): rows are the truth, columns the prediction."""
 
+    @property
+    def rows(self) -> int:
+        """How many texts were evaluated."""
+        return int(self.confusion.sum())
+
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
         return {

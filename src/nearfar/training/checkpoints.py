@@ -19,6 +19,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from nearfar.encoding.bundle import flush
 from nearfar.encoding.sources import sha256_of
 from nearfar.errors import CheckpointError, OutputError
 
@@ -124,13 +125,13 @@ class CheckpointStore:
             (staging / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
             files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in staging.iterdir()}
             for file in files:
-                _flush(staging / file)
+                flush(staging / file)
             (staging / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
-            _flush(staging / MANIFEST)
+            flush(staging / MANIFEST)
             if path.exists():
                 shutil.rmtree(path)
             os.replace(staging, path)
-            _flush(self.folder)
+            flush(self.folder)
         except Exception as cause:
             shutil.rmtree(staging, ignore_errors=True)
             raise _refusal(path, cause) from cause
@@ -170,11 +171,3 @@ def _refusal(path: Path, cause: Exception) -> Exception:
         f"{path}: the checkpoint could not be written: {why}. Earlier checkpoints are whole: "
         "make room and continue with --resume."
     )
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

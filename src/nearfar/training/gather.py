@@ -17,7 +17,7 @@ def gather_rows(tensor: Tensor) -> Tensor:
     comes back to a process's own rows is multiplied by the number of processes, because distributed training divides
     the sum of gradients by it. An objective's own weights need no such factor: they see the same gradient everywhere.
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if not _several():
         return tensor
     gathered: Tensor = _Gather.apply(tensor)  # type: ignore[no-untyped-call]
     return gathered
@@ -25,7 +25,7 @@ def gather_rows(tensor: Tensor) -> Tensor:
 
 def average_gradients(weights: Sequence[Tensor]) -> None:
     """Replace each gradient by its mean over all processes: one exchange a step, whatever led to the gradients."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if not _several():
         return
     for start, stop in _buckets([weight.numel() for weight in weights]):
         gradients = [_gradient(weight) for weight in weights[start:stop]]
@@ -40,9 +40,13 @@ def average_gradients(weights: Sequence[Tensor]) -> None:
 
 def same_start(weights: Sequence[Tensor]) -> None:
     """Give every process the weights of the first one."""
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+    if _several():
         for weight in weights:
             dist.broadcast(weight.detach(), 0)
+
+
+def _several() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _gradient(weight: Tensor) -> Tensor:
