@@ -1,0 +1,99 @@
+"""SetFit on the draws of :mod:`benchmarks.few_labels`, with its defaults; needs the environment of ``make bench``.
+
+By default SetFit trains on all pairs of texts, whose number grows with the square of that of the texts. Where that is
+more than 1,500 steps, it takes as many pairs a text as its paper does (``num_iterations=20``); where even these are
+more than 2,000 steps, it stops there. Each result says so in its note.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.few_labels_peers
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from math import ceil, comb
+from pathlib import Path
+from typing import Any
+
+from benchmarks.few_labels import THEIRS, Draws, Line, Results, accuracy, chosen, drive, parser, texts_and_labels
+
+BATCH = 16
+MOST_PAIR_STEPS = 1_500
+"""More steps than these over all pairs, and the pairs are drawn."""
+MOST_STEPS = 2_000
+PAIRS_A_TEXT = 20
+"""Of each kind, like and unlike."""
+
+
+def default_steps(labels: Sequence[str]) -> int:
+    """The steps of one epoch over all pairs: each text with itself and each other, the rarer kind repeated."""
+    like = sum(comb(count + 1, 2) for count in Counter(labels).values())
+    unlike = comb(len(labels) + 1, 2) - like
+    return ceil(2 * max(like, unlike) / BATCH)
+
+
+def plan(labels: Sequence[str]) -> tuple[dict[str, int], str]:
+    """The settings that differ from SetFit's defaults, and why."""
+    steps = default_steps(labels)
+    if steps <= MOST_PAIR_STEPS:
+        return {}, ""
+    settings = {"num_iterations": PAIRS_A_TEXT}
+    note = f"num_iterations={PAIRS_A_TEXT} (all pairs would be {steps:,} steps)"
+    fewer = ceil(2 * PAIRS_A_TEXT * len(labels) / BATCH)
+    if fewer > MOST_STEPS:
+        settings["max_steps"] = MOST_STEPS
+        note += f", max_steps={MOST_STEPS:,} (these would be {fewer:,} steps)"
+    return settings, note
+
+
+def train_and_test(train: Path, test: Path) -> Line:
+    """``SetFitModel.from_pretrained`` and ``Trainer.train``, saved as nearfar saves, and tested."""
+    import setfit
+    import torch
+    from datasets import Dataset
+
+    from nearfar.encoding import find
+
+    encoder = find("minilm").location
+    texts, labels = texts_and_labels(train)
+    settings, note = plan(labels)
+    with tempfile.TemporaryDirectory(prefix="setfit-few-") as scratch:
+        began, cpu = time.perf_counter(), time.process_time()
+        model = setfit.SetFitModel.from_pretrained(encoder)
+        arguments = setfit.TrainingArguments(
+            output_dir=str(Path(scratch) / "checkpoints"), report_to="none", save_strategy="no",
+            show_progress_bar=False, **settings,
+        )  # fmt: skip
+        assert arguments.embedding_batch_size == BATCH
+        rows = Dataset.from_dict({"text": texts, "label": labels})
+        trainer = setfit.Trainer(model=model, args=arguments, train_dataset=rows)
+        loaded = time.perf_counter()
+        trainer.train()
+        trained = time.perf_counter()
+        model.save_pretrained(str(Path(scratch) / "model"))
+        whole, cpu = time.perf_counter() - began, time.process_time() - cpu
+        steps = trainer.st_trainer.state.global_step
+    questions, truth = texts_and_labels(test)
+    found = [str(label) for label in model.predict(questions)]
+    line: dict[str, Any] = {
+        "tool": THEIRS, "version": setfit.__version__, "accuracy": accuracy(truth, found), "seconds": trained - loaded,
+        "whole_seconds": whole, "cpu_seconds": cpu, "steps": steps, "threads": torch.get_num_threads(),
+        "settings": {"save_strategy": "no", **settings},
+    }  # fmt: skip
+    return {**line, "note": note} if note else line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when everything is there, 1 when some case failed."""
+    options = parser(__doc__, THEIRS).parse_args(arguments)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    results = Results(options.results or options.folder / f"{THEIRS}.jsonl")
+    return int(drive(train_and_test, chosen(options), Draws(options.folder), results) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
