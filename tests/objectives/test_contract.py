@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 import nearfar.objectives
 from nearfar.errors import SettingError, ShapeError
-from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
+from nearfar.objectives import Contrastive, CrossEntropy, LabelAware, ProxyNCA, SoftTriple, SupCon, Triplet
 
 CLASSES = 4
 WIDTH = 4
 """As wide as there are classes, so that class logits are one more kind of embedding."""
 
 Renaming = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Arguments = tuple[Tensor, ...]
 
 
 def only_names(_objective: nn.Module, vectors: Tensor, _old: Tensor) -> Tensor:
@@ -40,16 +41,39 @@ def move_centers(objective: nn.Module, vectors: Tensor, old: Tensor) -> Tensor:
     return vectors
 
 
+def move_proxies(objective: nn.Module, vectors: Tensor, old: Tensor) -> Tensor:
+    """Proxy c belongs to class c."""
+    objective.proxies.data = objective.proxies.data[old]
+    return vectors
+
+
+def move_probabilities(_objective: nn.Module, vectors: Tensor, old: Tensor) -> Tensor:
+    """Coordinates are class logits too; in another order they make the same angles."""
+    return vectors[:, old]
+
+
+def no_more(vectors: Tensor, labels: Tensor) -> Arguments:
+    """Vectors and labels are all it takes."""
+    return vectors, labels
+
+
+def own_probabilities(vectors: Tensor, labels: Tensor) -> Arguments:
+    """The vectors are logits of the weighting network as well, so that gradients reach them both ways."""
+    return vectors, labels, vectors.softmax(dim=-1)
+
+
 @dataclass(frozen=True)
 class Case:
-    """An objective under the laws: how to make it, what moves with its classes, and what its settings refuse."""
+    """An objective under the laws: how to make it, what moves with its classes, what its settings refuse, how it is called."""
 
     make: Callable[..., nn.Module]
     renamed: Renaming
     refused: dict[str, Sequence[Any]]
+    arguments: Callable[[Tensor, Tensor], Arguments] = no_more
 
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
+POSITIVE = (0, -0.1, NAN, INF)
 UNIT = {"gamma": (0, -0.1, NAN), "scale": (0, -1.0, NAN), "margin": (-0.1, NAN), "spread": (-0.1, NAN)}
 SIZES = {"classes": (1, 0, -3), "dim": (0, -1), "centers": (0, -1)}
 
@@ -65,12 +89,32 @@ def weighted(**settings: Any) -> CrossEntropy:
     return CrossEntropy(**{"class_weights": weights, "label_smoothing": 0.1, **settings})
 
 
+def proxy_nca(**settings: Any) -> ProxyNCA:
+    """ProxyNCA for the sizes of this suite, unless told otherwise."""
+    return ProxyNCA(**{"classes": CLASSES, "dim": WIDTH, **settings})
+
+
+def triplet(**fixed: Any) -> Case:
+    """One of the ways to select triplets and to measure distances."""
+    refused = {"margin": POSITIVE, "select": ("hardest", "", None), "distance": ("cosine", "", 2)}
+    return Case(lambda **settings: Triplet(**{**fixed, **settings}), only_names, refused)
+
+
 CASES = {
     "cross-entropy": Case(CrossEntropy, move_columns, {"label_smoothing": (-0.1, 1.0, NAN)}),
     "cross-entropy, weighted": Case(weighted, move_columns, {"label_smoothing": (-0.1, 1.0, NAN)}),
     "supcon": Case(SupCon, only_names, {"temperature": (0, -0.1, NAN)}),
     "soft-triple": Case(soft_triple, move_centers, {**UNIT, **SIZES}),
     "soft-triple, spread": Case(lambda **settings: soft_triple(**{"spread": 0.2, **settings}), move_centers, UNIT),
+    "proxy-nca": Case(proxy_nca, move_proxies, {"scale": POSITIVE, "classes": (1, 0, -3), "dim": (0, -1)}),
+    "label-aware": Case(LabelAware, move_probabilities, {"temperature": POSITIVE}, own_probabilities),
+    "triplet, all": triplet(),
+    "triplet, hard": triplet(select="hard"),
+    "triplet, semihard": triplet(select="semihard"),
+    "triplet, all, squared": triplet(distance="squared", margin=1.0),
+    "triplet, hard, squared": triplet(select="hard", distance="squared"),
+    "triplet, semihard, squared": triplet(select="semihard", distance="squared"),
+    "contrastive": Case(Contrastive, only_names, {"margin": POSITIVE}),
 }
 
 every_objective = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -90,11 +134,12 @@ def batch(n: int = 9, seed: int = 0, dtype: torch.dtype = torch.float64) -> tupl
 
 
 def value_and_gradients(
-    objective: nn.Module, vectors: Tensor, labels: Tensor, *, autocast: bool = False
+    case: Case, objective: nn.Module, vectors: Tensor, labels: Tensor, *, autocast: bool = False
 ) -> tuple[Tensor, list[Tensor]]:
     vectors = vectors.clone().requires_grad_()
+    arguments = case.arguments(vectors, labels)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        loss = objective(vectors, labels)
+        loss = objective(*arguments)
     return loss.detach(), list(torch.autograd.grad(loss, [vectors, *objective.parameters()]))
 
 
@@ -106,11 +151,11 @@ def test_every_class_objective_is_under_these_laws():
         for part in exported
         if isinstance(part, type)
         and issubclass(part, nn.Module)
-        and list(inspect.signature(part.forward).parameters)[2:] == ["labels"]
+        and list(inspect.signature(part.forward).parameters)[2:3] == ["labels"]
     }
 
     assert wanted == {type(made(case)) for case in CASES.values()}
-    assert len(wanted) >= 3
+    assert len(wanted) >= 7
 
 
 @every_objective
@@ -119,8 +164,8 @@ def test_the_order_of_rows_does_not_matter(case, seed):
     """Value and gradients follow their rows."""
     objective, (vectors, labels) = made(case, seed), batch(seed=seed)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    loss, (moved, *weights) = value_and_gradients(objective, vectors, labels)
-    other, (shuffled, *same) = value_and_gradients(objective, vectors[order], labels[order])
+    loss, (moved, *weights) = value_and_gradients(case, objective, vectors, labels)
+    other, (shuffled, *same) = value_and_gradients(case, objective, vectors[order], labels[order])
 
     assert loss.ndim == 0
     assert moved.abs().sum() > 0
@@ -134,11 +179,11 @@ def test_the_order_of_rows_does_not_matter(case, seed):
 def test_renaming_the_classes_does_not_matter(case, seed):
     """Whatever belongs to a class moves with its name, and the loss stays."""
     objective, (vectors, labels) = made(case, seed), batch(seed=seed)
-    before = objective(vectors, labels)
+    before = objective(*case.arguments(vectors, labels))
     new = torch.randperm(CLASSES, generator=torch.Generator().manual_seed(seed + 1))  # old name -> new name
     vectors = case.renamed(objective, vectors, new.argsort())
 
-    torch.testing.assert_close(objective(vectors, new[labels]), before)
+    torch.testing.assert_close(objective(*case.arguments(vectors, new[labels])), before)
 
 
 @every_objective
@@ -149,7 +194,8 @@ def test_gradients_are_those_of_the_value(case, seed):
     names = [name for name, _ in objective.named_parameters()]
 
     def value(vectors: Tensor, *weights: Tensor) -> Tensor:
-        return torch.func.functional_call(objective, dict(zip(names, weights, strict=True)), (vectors, labels))
+        arguments = case.arguments(vectors, labels)
+        return torch.func.functional_call(objective, dict(zip(names, weights, strict=True)), arguments)
 
     assert torch.autograd.gradcheck(value, (vectors.requires_grad_(), *objective.parameters()))
 
@@ -176,7 +222,7 @@ DEGENERATE = {
 def test_degenerate_batches_stay_finite(case, degenerate):
     """One badly drawn batch must not fill a run with NaN, neither by its value nor by its gradients."""
     vectors, labels = batch(dtype=torch.float32)
-    loss, gradients = value_and_gradients(made(case, dtype=torch.float32), *degenerate(vectors, labels))
+    loss, gradients = value_and_gradients(case, made(case, dtype=torch.float32), *degenerate(vectors, labels))
 
     assert loss.isfinite()
     assert all(gradient.isfinite().all() for gradient in gradients)
@@ -186,8 +232,8 @@ def test_degenerate_batches_stay_finite(case, degenerate):
 def test_half_precision_of_the_encoder_is_not_that_of_the_objective(case):
     """Under autocast the arithmetic stays in fp32: value and gradients are those without it."""
     objective, (vectors, labels) = made(case, dtype=torch.float32), batch(dtype=torch.float32)
-    expected = value_and_gradients(objective, vectors, labels)
-    found = value_and_gradients(objective, vectors, labels, autocast=True)
+    expected = value_and_gradients(case, objective, vectors, labels)
+    found = value_and_gradients(case, objective, vectors, labels, autocast=True)
 
     torch.testing.assert_close(found, expected)
 
@@ -198,7 +244,7 @@ def test_labels_of_another_length_are_refused_naming_both_sides(case):
     with pytest.raises(
         ShapeError, match=r"^labels must be \(n\) with n = 6 as in (embeddings|logits), got shape \(5\)"
     ):
-        made(case)(torch.randn(6, WIDTH, dtype=torch.float64), torch.zeros(5, dtype=torch.long))
+        made(case)(*case.arguments(torch.randn(6, WIDTH, dtype=torch.float64), torch.zeros(5, dtype=torch.long)))
 
 
 @every_objective
@@ -208,7 +254,7 @@ def test_labels_of_another_length_are_refused_naming_both_sides(case):
 def test_tensors_with_too_few_or_too_many_axes_are_refused(case, vectors, labels):
     """The message says how many axes fit and which shape came."""
     with pytest.raises(ShapeError, match=r"must have [12] axes .*got shape"):
-        made(case)(torch.randn(vectors, dtype=torch.float64), torch.zeros(labels, dtype=torch.long))
+        made(case)(*case.arguments(torch.randn(vectors, dtype=torch.float64), torch.zeros(labels, dtype=torch.long)))
 
 
 REFUSED = [
@@ -222,13 +268,13 @@ REFUSED = [
 @pytest.mark.parametrize(("case", "setting", "value"), REFUSED)
 def test_impossible_settings_are_refused_by_name(case, setting, value):
     """The message names the part, the setting and the value that came."""
-    with pytest.raises(SettingError, match=rf"^\w+: {setting} must be .*, got {value}"):
+    with pytest.raises(SettingError, match=rf"^\w+: {setting} must be .*, got {value!r}"):
         case.make(**{setting: value})
 
 
 @every_objective
 def test_settings_of_every_objective_are_tried(case):
-    """All numeric settings of an objective are in its table of refused values."""
+    """All settings of an objective are in its table of refused values."""
     part = type(made(case))
     settings = set(inspect.signature(part.__init__).parameters) - {"self", "class_weights"}
     tried = {name for other in CASES.values() if type(made(other)) is part for name in other.refused}

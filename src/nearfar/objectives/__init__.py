@@ -1,7 +1,22 @@
 """Vectors to one number: objectives are arithmetic on tensors, and know nothing of texts, files or encoders."""
 
+from nearfar.objectives.blend import Blend
+from nearfar.objectives.contrastive import Contrastive
 from nearfar.objectives.cross_entropy import CrossEntropy, balanced_weights
+from nearfar.objectives.label_aware import LabelAware
+from nearfar.objectives.proxy_nca import ProxyNCA
 from nearfar.objectives.soft_triple import SoftTriple
 from nearfar.objectives.supcon import SupCon
+from nearfar.objectives.triplet import Triplet
 
-__all__ = ["CrossEntropy", "SoftTriple", "SupCon", "balanced_weights"]
+__all__ = [
+    "Blend",
+    "Contrastive",
+    "CrossEntropy",
+    "LabelAware",
+    "ProxyNCA",
+    "SoftTriple",
+    "SupCon",
+    "Triplet",
+    "balanced_weights",
+]

@@ -1,0 +1,69 @@
+"""Label-aware contrast: texts of classes that are easily confused push each other hardest."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.errors import SettingError
+from nearfar.objectives.masks import classmates, itself
+from nearfar.objectives.precision import full_precision
+from nearfar.shapes import expect
+
+
+class LabelAware(nn.Module):
+    r"""Label-aware contrastive objective: Suresh and Ong 2021, arXiv:2109.05427.
+
+    A weighting network gives text *i* a probability :math:`w_{i,c}` of class *c*. Anchor *i* has classmates P(i), and
+    everyone else counts by how likely the network finds their class for *i*:
+
+    .. math:: \ell_i = -\frac{w_{i,y_i}}{|P(i)|} \sum_{p \in P(i)}
+              \log \frac{\exp(s_{ip} / \tau)}{\sum_{k \neq i} w_{i,y_k} \exp(s_{ik} / \tau)}
+
+    with *s* the cosine similarity. The value is the mean over anchors that have a classmate, exactly zero with none.
+    It may be negative: with :math:`w = 1 / C` everywhere it is :math:`(\mathrm{SupCon} - \log C) / C`, and with
+    :math:`w = 1` it is :class:`SupCon`. Gradients flow into the probabilities. Those that underflow
+    to zero do no harm.
+
+    Reads:    single texts, one class each, and class probabilities from a second network
+    Batches:  two or more texts of a class; two views of each text make sure of that
+    Related:  :class:`SupCon`, where all classes count the same
+    Paper:    the total there is half cross-entropy of both networks, half this, at temperature 0.3
+
+    Args:
+        temperature: tau above. Lower listens more to the nearest wrong texts; the paper takes 0.3.
+
+    >>> one_point, even = torch.ones(4, 2), torch.full((4, 2), 0.5)
+    >>> round(LabelAware()(one_point, torch.tensor([0, 0, 1, 1]), even).item(), 4)  # (log(4 - 1) - log(2)) / 2
+    0.2027
+    """
+
+    def __init__(self, *, temperature: float = 0.3) -> None:
+        super().__init__()
+        if not 0 < temperature < math.inf:
+            raise SettingError(
+                f"LabelAware: temperature must be above 0 and finite, got {temperature}; try 0.1 to 0.5."
+            )
+        self.temperature = temperature
+
+    def forward(self, embeddings: Tensor, labels: Tensor, class_probabilities: Tensor) -> Tensor:
+        """(n, d) embeddings, (n,) labels, (n, c) class probabilities, softmax applied -> scalar."""
+        n = expect(
+            embeddings=(embeddings, "n d"), labels=(labels, "n"), class_probabilities=(class_probabilities, "n c")
+        )["n"]  # fmt: skip
+        z = F.normalize(embeddings, dim=1)
+        with full_precision(z):
+            logits = z @ z.T / self.temperature  # (n, n): s / tau
+        w = class_probabilities.index_select(1, labels)  # (n, n): how likely k's class is for i
+        if n < 2:
+            return (logits * w * 0).sum()
+        others = logits.masked_fill(itself(n, z.device), -torch.inf)  # (n, n)
+        top = others.detach().amax(dim=1, keepdim=True)  # (n, 1)
+        total = (w * (others - top).exp()).sum(dim=1, keepdim=True)  # (n, 1): w itself, as its logarithm may be -inf
+        field = top + total.masked_fill(total == 0, torch.finfo(total.dtype).tiny).log()  # (n, 1)
+        positive = classmates(labels)  # (n, n): P(i) as rows
+        costs = ((field - logits) * w).masked_fill(~positive, 0)  # (n, n): a classmate's class is i's own
+        return (costs.sum(dim=1) / positive.sum(dim=1).clamp(min=1)).sum() / positive.any(dim=1).sum().clamp(min=1)

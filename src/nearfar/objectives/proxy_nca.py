@@ -1,0 +1,63 @@
+"""ProxyNCA: a class is one proxy, and a text should be nearer to its own than to the others."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.errors import SettingError
+from nearfar.objectives.precision import full_precision
+from nearfar.shapes import expect
+
+
+class ProxyNCA(nn.Module):
+    r"""Neighborhood component analysis with proxies: Movshovitz-Attias et al. 2017, arXiv:1703.07464, eq. 4.
+
+    Class *c* has one proxy :math:`p_c`, and a text is compared with proxies instead of other texts:
+
+    .. math:: \ell_i = -\log \frac{\exp(-\sigma\, d(z_i, p_{y_i}))}{\sum_{c \neq y_i} \exp(-\sigma\, d(z_i, p_c))},
+              \qquad d(z, p) = \lVert z - p \rVert^2
+
+    with *z* and *p* L2-normalized. The value is the mean over texts. As in the paper the own proxy is not in the sum
+    below, so :math:`\ell_i` falls under zero once the own proxy is near, to :math:`-4 \sigma` at least and with two
+    classes. Where the own proxy is kept there, as by ``ProxyNCALoss`` of pytorch-metric-learning, a text costs
+    :math:`\log(1 + \exp \ell_i)` instead: never below zero, and with less pull on texts that are already right.
+
+    Reads:    single texts, one class each
+    Batches:  any
+    Related:  :class:`SoftTriple`, which has several centers a class, a margin, and the own class in the sum below
+    Paper:    Movshovitz-Attias et al. 2017, arXiv:1703.07464
+
+    Args:
+        classes: how many classes there are.
+        dim: width of the embeddings.
+        scale: sigma above; the paper takes 1. Higher listens more to the nearest wrong proxies.
+
+    >>> lone = ProxyNCA(3, 2)
+    >>> _ = nn.init.ones_(lone.proxies)
+    >>> round(lone(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1])).item(), 4)  # log(3 - 1)
+    0.6931
+    """
+
+    def __init__(self, classes: int, dim: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        for name, value, least in (("classes", classes, 2), ("dim", dim, 1)):
+            if value < least:
+                raise SettingError(f"ProxyNCA: {name} must be {least} or more, got {value}.")
+        if not 0 < scale < math.inf:
+            raise SettingError(f"ProxyNCA: scale must be above 0 and finite, got {scale}; try 1 to 10.")
+        self.scale = scale
+        self.proxies = nn.Parameter(torch.empty(classes, dim))
+        nn.init.normal_(self.proxies, std=1 / math.sqrt(dim))  # any direction, about unit length
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(n, d) embeddings, (n,) labels -> scalar."""
+        c = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), proxies=(self.proxies, "c d"))["c"]
+        z, p = F.normalize(embeddings, dim=1), F.normalize(self.proxies, dim=1)
+        with full_precision(z):
+            nearness = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp
+        own = F.one_hot(labels, c).bool()  # (n, c)
+        return (nearness.masked_fill(own, -torch.inf).logsumexp(dim=1) - nearness[own]).mean()
