@@ -8,6 +8,8 @@ from nearfar.data.places import Place, locate, samples
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.splits import folds, limit, per_class, share
+from nearfar.data.streaming import Stream
+from nearfar.data.targets import doubts, pair_targets, queries_without_positive, score_range, unit_scores
 
 __all__ = [
     "CAP",
@@ -15,14 +17,20 @@ __all__ = [
     "Layout",
     "Place",
     "Records",
+    "Stream",
     "compare",
+    "doubts",
     "examine",
     "folds",
     "limit",
     "locate",
+    "pair_targets",
     "per_class",
+    "queries_without_positive",
     "read",
     "rows",
     "samples",
+    "score_range",
     "share",
+    "unit_scores",
 ]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from nearfar.data.ledger import count
 from nearfar.data.readers import problems_of, table_of
 from nearfar.data.records import Layout, Records, Shape, Target
+from nearfar.data.targets import doubts, queries_without_positive
 from nearfar.errors import DataError, Problem, shorten
 
 _EXAMPLES = 5
@@ -60,6 +61,10 @@ class Examination:
     """Whether the file itself is at fault, so that dropping rows would not help."""
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    queries: int = 0
+    """How many queries a ranking, or a file of queries, has."""
+    without_positive: int = 0
+    """How many queries of a ranking have no relevant document."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON has it."""
@@ -81,6 +86,8 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
         counted = Counter(records.labels)
         classes = {name: counted[name] for name in records.classes()}
     duplicates, conflicts, conflict_count = _repetitions(records)
+    problems, doubtful = doubts(records) if records is not None else ([], [])
+    told = [f"{problem.message}: {problem.remedy[0].lower()}{problem.remedy[1:-1]}" for problem in problems]
     return Examination(
         source=source,
         rows=table.seen,
@@ -96,7 +103,9 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
         dropped={reason: len(lines) for reason, lines in table.dropped.items()},
         structural=bool(table.structure.problems),
         problems=tuple(problems_of(table, "refuse")),
-        notes=tuple(table.structure.notes),
+        notes=(*table.structure.notes, *told, *doubtful),
+        queries=0 if records is None else len(set(records.queries or ())),
+        without_positive=0 if records is None else len(queries_without_positive(records)),
     )
 
 
@@ -122,8 +131,10 @@ def compare(train: Records, other: Records, role: Literal["dev", "test"]) -> tup
     elif train.labels is not None and other.labels is not None:
         problems.extend(_strange_labels(train, other, role))
     notes: list[str] = []
-    seen = dict(zip(reversed(train.keys()), reversed(train.lines), strict=True))  # the first line of each
-    shared = [(line, seen[key]) for key, line in zip(other.keys(), other.lines, strict=True) if key in seen]
+    seen = dict(zip(reversed(train.likenesses()), reversed(train.lines), strict=True))  # the first line of each
+    shared = [(line, seen[key]) for key, line in zip(other.likenesses(), other.lines, strict=True) if key in seen]
+    if train.shape == other.shape == "ranking":
+        notes.extend(_shared_queries(train, other, role))
     if shared:
         examples = ", ".join(f"line {line} as line {first}" for line, first in shared[:_EXAMPLES])
         notes.append(
@@ -131,6 +142,19 @@ def compare(train: Records, other: Records, role: Literal["dev", "test"]) -> tup
             f"(such as {examples}): a result on {'it' if len(shared) == 1 else 'them'} says little"
         )
     return problems, notes
+
+
+def _shared_queries(train: Records, other: Records, role: str) -> list[str]:
+    seen = {key: line for (key, _), line in zip(reversed(train.keys()), reversed(train.lines), strict=True)}
+    asked = {key: line for (key, _), line in zip(reversed(other.keys()), reversed(other.lines), strict=True)}
+    shared = sorted((line, seen[key]) for key, line in asked.items() if key in seen)
+    if not shared:
+        return []
+    examples = ", ".join(f"line {line} as line {first}" for line, first in shared[:_EXAMPLES])
+    return [
+        f"{other.source}: {count(len(shared), f'{role} query', f'{role} queries')} also in the training data "
+        f"{train.source} (such as {examples}): a result on {'it' if len(shared) == 1 else 'them'} says little"
+    ]
 
 
 def _strange_labels(train: Records, other: Records, role: str) -> list[Problem]:
@@ -184,7 +208,7 @@ def _repetitions(records: Records | None) -> tuple[Duplicates, tuple[Conflict, .
 
 
 def _named(shape: Shape) -> str:
-    return "single texts" if shape == "texts" else "pairs"
+    return {"texts": "single texts", "ranking": "queries with documents"}.get(shape, shape)
 
 
 def _aim(target: Target | None) -> str:

@@ -41,6 +41,12 @@ class Ledger:
         shown = None if value is ... else show(value)
         self.problems.append(Problem(self.where, message, remedy, line, column, shown))
 
+    def absorb(self, other: Ledger) -> None:
+        """Enter the problems of another ledger after these, within the cap."""
+        room = max(0, CAP - len(self.problems))
+        self.problems.extend(other.problems[:room])
+        self.unlisted += other.unlisted + len(other.problems[room:])
+
 
 def merged(where: str, ledgers: Iterable[Ledger]) -> list[Problem]:
     """The problems of several ledgers by line, those without a line first, the cap stated last."""

@@ -67,7 +67,7 @@ def read(
     table = table_of(source, layout, base=base, need=need)
     problems = problems_of(table, invalid)
     if not problems:
-        problems = _shortfall(table, need)
+        problems = shortfall(table, need)
     if problems or table.records is None:
         raise DataError(problems)
     dropped = drop_notes(table) if invalid == "drop" else []
@@ -138,7 +138,7 @@ def _standard_input(ledger: Ledger) -> Iterator[Row]:
     yield from _text_format(form, chain(first, lines), None, ledger)
 
 
-def _shortfall(table: Table, need: Need) -> list[Problem]:
+def shortfall(table: Table, need: Need) -> list[Problem]:
     """What is wrong with records none of whose rows is at fault."""
     records, where = table.records, table.structure.where
     if records is None or len(records) == 0:

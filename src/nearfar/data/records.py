@@ -1,4 +1,4 @@
-"""Rows in memory: texts or pairs, their labels or scores, and the line each row came from."""
+"""Rows in memory: texts, pairs or triplets, their labels or scores, and the line each row came from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Shape = Literal["texts", "pairs"]
+Shape = Literal["texts", "pairs", "triplets", "ranking"]
 Target = Literal["label", "score"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # int() alone would also take '1_000' and refuse 4,301 digits
@@ -20,13 +20,17 @@ class Layout:
     """Which columns hold what; ``None`` leaves it to the usual names."""
 
     text: str | None = None
-    """The single text, or the left text of a pair."""
+    """The single text, the left text of a pair, the anchor of a triplet, or the query."""
     pair: str | None = None
-    """The right text of a pair."""
+    """The right text of a pair, the positive of a triplet, or the document."""
     label: str | None = None
     score: str | None = None
     columns: tuple[str, ...] | None = None
     """The names of the columns of a CSV or TSV file that has no header line."""
+    negative: str | None = None
+    """The negative of a triplet."""
+    query_id: str | None = None
+    doc_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,19 +38,28 @@ class Records:
     """Checked rows: every text is a non-empty string, every score is finite."""
 
     texts: tuple[list[str], ...]
-    """One column for single texts, two for pairs (left, right)."""
+    """One column for single texts, two for pairs (left, right) and for ranking (query, document), three for
+    triplets (anchor, positive, negative)."""
     labels: list[str] | None
     """The class name of each row."""
     scores: list[float] | None
+    """The score of each row; in ranking its relevance, which is not below 0."""
     lines: list[int]
     """The 1-based line of each row in its file; the row number where a format has no lines."""
     source: str
     """The source as the user wrote it."""
     notes: tuple[str, ...] = ()
     """What a user must be told: blank lines skipped, rows dropped, a delimiter guessed."""
+    queries: list[str] | None = None
+    """The id of each row's query, in ranking and in files of queries."""
+    documents: list[str] | None = None
+    """The id of each row's document, in ranking and in corpora."""
 
     def __post_init__(self) -> None:
-        columns: list[Sequence[object] | None] = [*self.texts, self.labels, self.scores]
+        columns: list[Sequence[object] | None] = [
+            *(*self.texts, self.labels, self.scores),
+            *(self.queries, self.documents),
+        ]
         assert self.texts
         assert all(column is None or len(column) == len(self.lines) for column in columns)
 
@@ -55,8 +68,12 @@ class Records:
 
     @property
     def shape(self) -> Shape:
-        """``"texts"`` for one column of texts, ``"pairs"`` for more."""
-        return "texts" if len(self.texts) == 1 else "pairs"
+        """``"texts"`` for one column of texts, ``"triplets"`` for three; two are ``"pairs"``, or ``"ranking"``
+        where the queries are told and no classes are.
+        """
+        if len(self.texts) != 2:
+            return "texts" if len(self.texts) == 1 else "triplets"
+        return "pairs" if self.queries is None or self.labels is not None else "ranking"
 
     @property
     def target(self) -> Target | None:
@@ -79,6 +96,8 @@ class Records:
             lines=[self.lines[i] for i in chosen],
             source=self.source,
             notes=self.notes,
+            queries=None if self.queries is None else [self.queries[i] for i in chosen],
+            documents=None if self.documents is None else [self.documents[i] for i in chosen],
         )
 
     def classes(self) -> tuple[str, ...]:
@@ -93,9 +112,10 @@ class Records:
         return tuple(sorted(names))
 
     def fingerprint(self) -> str:
-        """SHA-256 over texts, labels and scores; the same rows from another file give the same."""
-        digest = hashlib.sha256(f"{len(self.texts)} {len(self)} {self.target}".encode())
-        for strings in (*self.texts, self.labels or ()):
+        """SHA-256 over texts, labels, scores and ids; the same rows from another file give the same."""
+        told = "".join(f" {name}" for name, ids in self._ids() if ids is not None)
+        digest = hashlib.sha256(f"{len(self.texts)} {len(self)} {self.target}{told}".encode())
+        for strings in (*self.texts, self.labels or (), *(ids or () for _, ids in self._ids())):
             for string in strings:
                 content = string.encode("utf-8", "surrogatepass")
                 digest.update(struct.pack("<Q", len(content)))  # so that 'ab','c' differs from 'a','bc'
@@ -110,6 +130,30 @@ class Records:
         >>> Records((["Hello  World "],), None, None, [1], "f.txt").keys()
         [('hello world',)]
         """
-        return list(
-            zip(*([" ".join(text.split()).casefold() for text in column] for column in self.texts), strict=True)
-        )
+        return list(zip(*([levelled(text) for text in column] for column in self.texts), strict=True))
+
+    def likenesses(self) -> list[tuple[str, ...]]:
+        """What a row must not share with one on the other side of a split: its levelled texts.
+
+        The two texts of a pair are in the order of the alphabet, so that a swapped pair is the same
+        pair; a triplet is the pair of its anchor and its positive. In ranking the order tells.
+
+        >>> Records((["b", "A"], ["a", "B"]), None, None, [1, 2], "f.csv").likenesses()
+        [('a', 'b'), ('a', 'b')]
+        """
+        keys = self.keys()
+        if self.shape in ("texts", "ranking"):
+            return keys
+        return [(left, right) if left <= right else (right, left) for left, right, *_ in keys]
+
+    def _ids(self) -> tuple[tuple[str, list[str] | None], ...]:
+        return (("queries", self.queries), ("documents", self.documents))
+
+
+def levelled(text: str) -> str:
+    """A text without what does not change its meaning: case, and how many blanks there are.
+
+    >>> levelled(" Hello  World")
+    'hello world'
+    """
+    return " ".join(text.split()).casefold()

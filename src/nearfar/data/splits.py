@@ -2,20 +2,22 @@
 
 All of them are stratified (each class, or each tenth of the scores, in proportion), draw from a
 named stream of their own, and return indices in ascending order. ``share`` and ``folds`` keep rows
-that say the same (case and blanks apart) together on one side, since a model that has seen a text
-in training proves nothing on it.
+that say the same (case and blanks apart, and a pair either way round) together on one side, since a
+model that has seen a text in training proves nothing on it. In ranking all rows of a query stay
+together, and queries with and without a relevant document are the two strata.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from nearfar.data.ledger import count
 from nearfar.data.records import Records
+from nearfar.data.targets import queries_without_positive
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.seeding import generator
 
@@ -67,7 +69,7 @@ def folds(records: Records, k: int, *, seed: int) -> list[tuple[list[int], list[
     if len(groups) < k:
         raise _impossible(
             records,
-            f"{count(len(records), 'row')} with {count(len(groups), 'distinct text')} cannot make {k} folds",
+            f"{count(len(records), 'row')} with {_distinct(records, len(groups))} cannot make {k} folds",
             "Add rows, or ask for fewer folds.",
         )
     strata = _strata(records)
@@ -93,12 +95,17 @@ def folds(records: Records, k: int, *, seed: int) -> list[tuple[list[int], list[
 
 
 def limit(records: Records, n: int, *, seed: int) -> list[int]:
-    """At most ``n`` indices, each class in proportion and, where ``n`` allows, with a row at least."""
+    """At most ``n`` indices, each class in proportion and, where ``n`` allows, with a row at least.
+
+    In ranking whole queries are taken, as many as fit.
+    """
     if n < 1:
         raise SettingError(f"the limit must be at least 1 row, not {n}")
     if n >= len(records):
         return list(range(len(records)))
     strata = _strata(records)
+    if records.shape == "ranking":
+        return _whole_queries(records, strata, n, seed)
     rows = _by_stratum(range(len(records)), strata)
     sizes = {stratum: len(members) for stratum, members in rows.items()}
     quotas = _apportion(n, sizes, least=1 if n >= len(sizes) else 0)
@@ -121,22 +128,57 @@ def per_class(records: Records, n: int, *, seed: int) -> list[int]:
 
 
 def _groups(records: Records) -> list[list[int]]:
-    """Rows that say the same, in order of their first."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for index, key in enumerate(records.keys()):
+    """Rows that say the same, in ranking those that ask the same, in order of their first."""
+    keys: Sequence[Hashable] = records.likenesses()
+    if records.queries is not None and len(records.texts) == 2:
+        asked: dict[str, str] = {}  # from the id to the text: a query under two ids is one query
+        keys = [asked.setdefault(name, text) for name, (text, _) in zip(records.queries, records.keys(), strict=True)]
+    groups: dict[Hashable, list[int]] = {}
+    for index, key in enumerate(keys):
         groups.setdefault(key, []).append(index)
     return list(groups.values())
 
 
+def _whole_queries(records: Records, strata: Sequence[str], n: int, seed: int) -> list[int]:
+    """Queries in an order drawn for each stratum, the strata in turn by how far they are behind, while they fit."""
+    waiting = _shuffled(_groups(records), strata, seed, "limit")
+    sizes = {stratum: sum(map(len, members)) for stratum, members in waiting.items()}
+    taken = dict.fromkeys(waiting, 0)
+    chosen: list[int] = []
+    while waiting:
+        stratum = min(waiting, key=lambda each: (taken[each] / sizes[each], each))
+        group = waiting[stratum].pop(0)
+        if len(chosen) + len(group) <= n:
+            chosen.extend(group)
+            taken[stratum] += len(group)
+        if not waiting[stratum]:
+            del waiting[stratum]
+    if not chosen:
+        raise _impossible(
+            records, f"every query has more than {count(n, 'row')}, the limit", "Set the limit higher, or to none."
+        )
+    return sorted(chosen)
+
+
 def _strata(records: Records) -> list[str]:
-    """What each row is to be spread by: its class, or in which tenth its score lies."""
+    """What each row is to be spread by: its class, in which tenth its score lies, whether its query has an answer."""
     if records.labels is not None:
         return records.labels
     if records.scores is None or len(records) == 0:
         return [""] * len(records)
+    if records.shape == "ranking":
+        assert records.queries is not None
+        without = set(queries_without_positive(records))
+        return ["without" if query in without else "with" for query in records.queries]
     bins = max(1, min(_BINS, len(records) // 5))
     edges = np.quantile(records.scores, np.arange(1, bins) / bins)
     return [str(place) for place in np.searchsorted(edges, records.scores, side="right").tolist()]
+
+
+def _distinct(records: Records, number: int) -> str:
+    if records.shape == "ranking":
+        return count(number, "distinct query", "distinct queries")
+    return count(number, "distinct text")
 
 
 def _by_stratum(rows: Sequence[int], strata: Sequence[str]) -> dict[str, list[int]]:

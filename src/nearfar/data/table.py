@@ -8,11 +8,12 @@ from itertools import chain, islice
 
 from nearfar.data.columns import Binding, Need, bind
 from nearfar.data.delimited import Row
+from nearfar.data.ids import ids_of, with_ids
 from nearfar.data.ledger import Ledger, count
 from nearfar.data.records import Layout, Records
-from nearfar.data.values import EMPTY_TEXT, Fault, is_text, label_of, number_of, score_of, text_fault
+from nearfar.data.values import BELOW_ZERO, EMPTY_TEXT, Fault, is_text, label_of, number_of, score_of, text_fault
 
-_PEEK = 1_000
+PEEK = 1_000
 """How many rows are looked at for the names of columns, which JSON rows need not all have."""
 
 
@@ -37,7 +38,7 @@ class Table:
 def gather(source: str, rows: Iterator[Row], layout: Layout, need: Need, ledger: Ledger) -> Table:
     """Read all rows, decide which columns they are in, and check every value."""
     table = Table(ledger, Ledger(source))
-    first = list(islice(rows, _PEEK))
+    first = list(islice(rows, PEEK))
     known = dict.fromkeys(name for _, values in first for name in values)
     binding = bind(list(known), layout, need, ledger) if first else None
     if binding is None:
@@ -48,12 +49,19 @@ def gather(source: str, rows: Iterator[Row], layout: Layout, need: Need, ledger:
     columns: tuple[list[str], ...] = tuple([] for _ in binding.texts)
     lines: list[int] = []
     targets: list[object] = []
+    queries: list[object] = []
+    documents: list[object] = []
+    beside = [
+        (name, values)
+        for name, values in ((binding.target, targets), (binding.query, queries), (binding.document, documents))
+        if name is not None
+    ]
     sound: list[bool] = []
     blocked = False
     for line, values in chain(first, rows):
         if not blocked and not known.keys() >= values.keys():
             known.update(dict.fromkeys(values))
-            blocked = _changes(binding, list(known), layout, need, line, len(lines), ledger)
+            blocked = changes(binding, list(known), layout, need, line, len(lines), ledger)
         good = True
         for column, name in zip(columns, binding.texts, strict=True):
             value = values.get(name)
@@ -68,18 +76,24 @@ def gather(source: str, rows: Iterator[Row], layout: Layout, need: Need, ledger:
                 good = False
         lines.append(line)
         sound.append(good)
-        if binding.target is not None:
-            targets.append(values.get(binding.target))
+        for name, kept in beside:
+            kept.append(values.get(name))
     table.seen = len(lines)
-    unused = [name for name in known if name and name not in (*binding.texts, binding.target)]
+    used = (*binding.texts, binding.target, binding.query, binding.document)
+    unused = [name for name in known if name and name not in used]
     if unused and need != "text":
         listed = ", ".join(repr(name[:60]) for name in unused[:20])
         ledger.notes.append(f"columns that are not used: {listed}{' and more' if len(unused) > 20 else ''}")
     labels, scores = _resolve(table, binding, targets, lines, sound)
+    told = [
+        _identify(table, binding, name, values, lines, sound)
+        for name, values in ((binding.query, queries), (binding.document, documents))
+    ]
+    records = Records(columns, labels, scores, lines, source, queries=told[0], documents=told[1])
     keep = [index for index, good in enumerate(sound) if good]
-    table.records = Records(columns, labels, scores, lines, source)
     if len(keep) < len(lines):
-        table.records = table.records.take(keep)
+        records = records.take(keep)
+    table.records = with_ids(records, binding, ledger)
     return table
 
 
@@ -97,8 +111,10 @@ def _resolve(
     """Labels or scores of all rows; ``sound`` turns False where a row has none that can be used."""
     if binding.target is None:
         return None, None
-    scored = binding.kind == "score"
-    if binding.kind == "either" and _holds_scores(targets):
+    scored = binding.kind in ("score", "relevance")
+    if binding.kind == "grade":
+        scored = _numbers(targets)[0]
+    elif binding.kind == "either" and all(_numbers(targets)):
         scored = True
         table.structure.notes.append(
             f"column {binding.target!r} holds fractions, so it is read as scores; set data.label to read it as classes"
@@ -117,6 +133,8 @@ def _resolve(
                     cache[key] = result
         else:
             result = convert(value)
+        if binding.ranked and isinstance(result, float) and result < 0:
+            result = BELOW_ZERO
         if isinstance(result, Fault):
             _enter(table, result, lines[index], binding.target, value, first=sound[index])
             sound[index] = False
@@ -125,17 +143,34 @@ def _resolve(
     return (None, scores) if scored else (labels, None)
 
 
-def _holds_scores(targets: Sequence[object]) -> bool:
-    """Whether all values are numbers and some are not whole."""
+def _identify(
+    table: Table, binding: Binding, name: str | None, values: Sequence[object], lines: Sequence[int], sound: list[bool]
+) -> list[str] | None:
+    """The ids in a column; None when there is none, or none that is worth a refusal."""
+    if name is None:
+        return None
+    ids, faults = ids_of(values)
+    if faults and not binding.firm:
+        index, fault = next(iter(faults.items()))
+        table.structure.notes.append(f"column {name!r} is not used: {fault.message} on line {lines[index]}")
+        return None
+    for index, fault in faults.items():
+        _enter(table, fault, lines[index], name, values[index], first=sound[index])
+        sound[index] = False
+    return ids
+
+
+def _numbers(targets: Sequence[object]) -> tuple[bool, bool]:
+    """Whether all values are numbers, and whether some of them are not whole."""
     fraction = False
     for value in targets:
         if value is None or value == "":
             continue
         number = number_of(value)
         if number is None:
-            return False
+            return False, False
         fraction = fraction or not (number.is_integer() or number != number or number in (float("inf"), -float("inf")))
-    return fraction
+    return True, fraction
 
 
 def _enter(table: Table, fault: Fault, line: int, column: str, value: object, *, first: bool) -> None:
@@ -144,7 +179,7 @@ def _enter(table: Table, fault: Fault, line: int, column: str, value: object, *,
         table.dropped.setdefault(fault.message, []).append(line)
 
 
-def _changes(
+def changes(
     binding: Binding, known: Sequence[str], layout: Layout, need: Need, line: int, before: int, ledger: Ledger
 ) -> bool:
     """Enter that a column which first comes this late makes the rows before it doubtful."""

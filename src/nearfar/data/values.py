@@ -1,4 +1,4 @@
-"""What a text, a label and a score must be."""
+"""What a text, a label, a score and an id must be."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ NOT_LABEL = Fault(
 )
 NO_SCORE = Fault("the score is missing", f"Write a number, {DROP}.")
 NOT_SCORE = Fault("the score is not a number", f"Write a number with a decimal point, {DROP}.")
+BELOW_ZERO = Fault("the relevance is below 0", f"Write 0 for a document that does not answer the query, {DROP}.")
+NO_ID = Fault("the id is missing", f"Give every row an id, or none and take the column out; {DROP}.")
+NOT_ID = Fault("the id is neither a name nor a whole number", f"Write a name or a whole number, {DROP}.")
 NOT_FINITE = Fault("the score is not finite", f"Write a finite number, {DROP}.")
 
 
@@ -82,6 +85,18 @@ def score_of(value: object) -> float | Fault:
     if number is None:
         return NOT_SCORE
     return number if math.isfinite(number) else NOT_FINITE
+
+
+def id_of(value: object) -> str | Fault:
+    """The id a value stands for.
+
+    >>> id_of(" q7 "), id_of(7), id_of(None).message
+    ('q7', '7', 'the id is missing')
+    """
+    name = label_of(value)
+    if isinstance(name, Fault):
+        return NO_ID if name is NO_LABEL else NOT_ID
+    return name
 
 
 def number_of(value: object) -> float | None:
