@@ -178,16 +178,16 @@ def drive(measure: Measure, wanted: Sequence[Case], draws: Draws, results: Resul
     there = results.by_case()
     pending = []
     for case in wanted:
-        print_of_draw = draws.fingerprint(case)
+        fingerprint = draws.fingerprint(case)
         if case not in there:
-            pending.append((case, print_of_draw))
-        elif there[case]["draw"] != print_of_draw:
+            pending.append((case, fingerprint))
+        elif there[case]["draw"] != fingerprint:
             raise SystemExit(f"{results.path} has a result of other texts for {case}; give another --results file.")
     if pending:
         smallest = min((case for case, _ in pending), key=lambda case: draws.train(case).stat().st_size)
         measure(draws.train(smallest), draws.test(smallest.data))
     failed = 0
-    for case, print_of_draw in pending:
+    for case, fingerprint in pending:
         load = machine.load()
         try:
             line = measure(draws.train(case), draws.test(case.data))
@@ -195,7 +195,7 @@ def drive(measure: Measure, wanted: Sequence[Case], draws: Draws, results: Resul
             failed += 1
             tell(f"{case}: {type(problem).__name__}: {problem}")
             continue
-        results.add({**case._asdict(), "draw": print_of_draw, "load": round(load, 2), **line})
+        results.add({**case._asdict(), **line, "draw": fingerprint, "load": round(load, 2)})
         tell(f"{case}: accuracy {line['accuracy']:.3f}, {line['seconds']:.1f} s, {line['steps']:,} steps")
     return failed
 
