@@ -1,7 +1,7 @@
 """Which rows share a batch, and in which order an epoch walks through them.
 
-A sampler is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, and on nothing else. Its
-length is exact and known before the epoch begins.
+A sampler is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, and for samplers that look at
+vectors on these; never on what was asked before. Its length is exact and known before the epoch begins.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ class Sampler(Protocol):
     def __len__(self) -> int:
         """How many batches every epoch has."""
 
-    def batches(self, epoch: int) -> list[Rows]:
-        """The batches of an epoch; the first epoch is 0."""
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:
+        """The batches of an epoch; the first epoch is 0.
+
+        Args:
+            epoch: which one.
+            previous: the batches of the epoch before. Samplers that encode only every few epochs need them in the
+                epochs between; the others do not look at them.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +48,12 @@ class RandomOrder:
     seed: int
 
     def __post_init__(self) -> None:
-        _check(self.rows, self.size)
+        check(self.rows, self.size)
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
-    def batches(self, epoch: int) -> list[Rows]:
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
         """The epoch's permutation, cut into batches."""
         return cut(generator(self.seed, "shuffle", epoch).permutation(self.rows), self.size)
 
@@ -64,12 +70,12 @@ class FileOrder:
     size: int
 
     def __post_init__(self) -> None:
-        _check(self.rows, self.size)
+        check(self.rows, self.size)
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
-    def batches(self, epoch: int) -> list[Rows]:  # noqa: ARG002 - samplers share their arguments
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
         """The same batches in every epoch."""
         return cut(np.arange(self.rows), self.size)
 
@@ -79,7 +85,8 @@ def cut(order: Rows, size: int) -> list[Rows]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def _check(rows: int, size: int) -> None:
+def check(rows: int, size: int) -> None:
+    """Refuse what no sampler can do: no rows, or batches of nothing."""
     if rows < 1:
         raise SettingError("there are no rows to make batches of.")
     if size < 1:

@@ -1,0 +1,144 @@
+"""Batches in which a text meets its class: what objectives that compare classmates need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.batching.samplers import Rows, check
+from nearfar.errors import SettingError
+from nearfar.seeding import generator
+
+AHEAD = 256
+"""How many waiting runs are looked through for one that fits; keeps an epoch's plan linear in the rows."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Balanced:
+    """Every row exactly once an epoch, with ``per_class`` rows of a class side by side in its batch.
+
+    The rows of each class are shuffled and cut into runs of ``per_class``; a single row left over joins another run of
+    its class. The runs of a class are spread evenly over the epoch, so that batches mix classes in the proportion they
+    have in the data. All batches have ``size`` rows, the last one what is left. Where no waiting run fits into the end
+    of a batch, one is cut, if possible so that neither half is alone: the one half beside rows of its class, the
+    other with two rows or more, or joined to the next run of its class. With ``size`` a multiple of ``per_class``
+    that is rare. Rows may still be alone: those of a class of one row, and single rows of the last batch;
+    :func:`lonely` counts them.
+
+    Args:
+        labels: class number of each row.
+        size: rows of a batch.
+        per_class: rows of a run, at least 2.
+        seed: of the order.
+
+    >>> labels = np.array([0, 1, 0, 1, 1, 1])
+    >>> sampler = Balanced(labels=labels, size=4, per_class=2, seed=1)
+    >>> len(sampler), lonely(labels, sampler.batches(0))
+    (2, 0)
+    """
+
+    labels: NDArray[np.int64]
+    size: int
+    seed: int
+    per_class: int = 2
+
+    def __post_init__(self) -> None:
+        check(len(self.labels), self.size)
+        if self.per_class < 2:
+            raise SettingError(
+                f"batches.per_class must be 2 or more, got {self.per_class}: with one row a class nobody has a "
+                "classmate; try 2."
+            )
+        if self.per_class > self.size:
+            raise SettingError(
+                f"batches.per_class is {self.per_class}, but a batch has only {self.size} rows (batches.size); "
+                f"lower per_class or raise size to at least {self.per_class}."
+            )
+
+    def __len__(self) -> int:
+        return -(-len(self.labels) // self.size)
+
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
+        """The epoch's runs, packed into batches."""
+        packing = _Packing(self._runs(generator(self.seed, "balanced", epoch)), self.labels)
+        return [packing.batch(self.size) for _ in range(len(self))]
+
+    def _runs(self, source: np.random.Generator) -> list[list[int]]:
+        """All runs in the order of the epoch."""
+        labels = np.asarray(self.labels)
+        shuffled = source.permutation(len(labels))
+        order = shuffled[np.argsort(labels[shuffled], kind="stable")]  # class by class, shuffled inside
+        ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
+        runs: list[list[int]] = []
+        places: list[NDArray[np.float64]] = []
+        for members in np.split(order, ends[:-1]):
+            mine = [members[at : at + self.per_class].tolist() for at in range(0, len(members), self.per_class)]
+            if len(mine) > 1 and len(mine[-1]) == 1:
+                single = mine.pop()
+                mine[-1] += single
+            runs += mine
+            places.append((source.permutation(len(mine)) + source.random()) / len(mine))
+        return [runs[at] for at in np.argsort(np.concatenate(places), kind="stable")]
+
+
+class _Packing:
+    """Runs that wait for a batch; every run is a list of rows of one class, emptied when it has got its place."""
+
+    def __init__(self, runs: list[list[int]], labels: NDArray[np.int64]) -> None:
+        self.labels = labels
+        self.waiting = runs[::-1]  # the next one last: taking it is cheap
+        self.kin: dict[int, list[list[int]]] = {}  # of each class, the next one last
+        for run in self.waiting:
+            self.kin.setdefault(int(labels[run[0]]), []).append(run)
+
+    def batch(self, size: int) -> Rows:
+        """The next rows, as many as fit."""
+        rows: list[int] = []
+        while self.waiting and len(rows) < size:
+            space = size - len(rows)
+            at = next((at for at in self._ahead() if len(self.waiting[at]) <= space), None)
+            rows += self._take(at) if at is not None else self._split(space, {int(self.labels[row]) for row in rows})
+        return np.array(rows, dtype=np.int64)
+
+    def _ahead(self) -> range:
+        last = len(self.waiting) - 1
+        return range(last, max(-1, last - AHEAD), -1)
+
+    def _take(self, at: int) -> list[int]:
+        run = self.waiting.pop(at)
+        rows = run.copy()
+        run.clear()
+        return rows
+
+    def _split(self, space: int, present: set[int]) -> list[int]:
+        """The first rows of a run that is longer than the space; the others wait on."""
+        at = next((at for at in self._ahead() if self._harmless(self.waiting[at], space, present)), -1)
+        run = self.waiting[at]
+        other = self._next_of_class(run)
+        rows = run[:space]
+        del run[:space]
+        if len(run) == 1 and other is not None:
+            other += self._take(at)
+        return rows
+
+    def _harmless(self, run: list[int], space: int, present: set[int]) -> bool:
+        here = space >= 2 or int(self.labels[run[0]]) in present
+        return here and (len(run) - space >= 2 or self._next_of_class(run) is not None)
+
+    def _next_of_class(self, run: list[int]) -> list[int] | None:
+        kin = self.kin[int(self.labels[run[0]])]
+        while kin and not kin[-1]:
+            kin.pop()  # has got its place
+        return next((other for other in reversed(kin) if other and other is not run), None)
+
+
+def lonely(labels: NDArray[np.int64], batches: Sequence[Rows]) -> int:
+    """How many rows have no row of their class beside them in their batch.
+
+    >>> lonely(np.array([0, 0, 1, 1]), [np.array([0, 1, 2]), np.array([3])])
+    2
+    """
+    return sum(int((np.unique(labels[batch], return_counts=True)[1] == 1).sum()) for batch in batches)
