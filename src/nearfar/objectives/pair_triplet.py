@@ -1,0 +1,95 @@
+"""Pair triplet: a text is nearer to its partner than to a negative, by a margin."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.errors import SettingError
+from nearfar.objectives.precision import full_precision
+from nearfar.objectives.scaling import pair_sizes, positive_pairs, same_group, unit
+
+DISTANCE = ("euclidean", "squared", "cosine")
+
+
+class PairTriplet(nn.Module):
+    r"""Triplet objective on pairs: anchor :math:`q_i` on the left, positive :math:`a_i` on the right, negatives *n*.
+
+    .. math:: L = \frac{1}{|T|} \sum_{(i, n) \in T} \max(0,\; d(q_i, a_i) - d(q_i, a_n) + m)
+
+    *d* is a distance of vectors brought to length 1, so that one margin fits every encoder and training agrees with
+    the cosine that is used afterwards. The negatives of row *i* are
+
+    - extra row *i* of the right side, if there are as many extra rows as pairs: triplets as they were given;
+    - every extra row, if there is another number of them;
+    - without any, the hardest other one: the nearest right row of the batch that is no known positive.
+
+    Pairs with target 0 are no anchors, though their right side may be the hardest negative of another pair. Rows of
+    the anchor's group are never negatives; see :class:`BatchSoftmax` for groups. The value is the mean over the
+    triplets, those beyond the margin included, and zero if there are none.
+
+    Reads:    pairs of texts, class 0 or 1 or none; or triplets of texts
+    Batches:  pairs grouped by anchor, with labeled or mined negatives
+    Related:  :class:`BatchSoftmax` looks at all negatives at once
+    Paper:    Weinberger et al. 2006; Chernyavskiy et al. 2022, arXiv:2110.15725, take a margin of 0.5
+
+    Args:
+        margin: m above.
+        distance: ``euclidean``, ``squared`` (Euclidean) or ``cosine`` (one minus it, half the squared one).
+
+    >>> anchor, near, far = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> PairTriplet(distance="squared")(anchor, torch.cat([far, near])).item()  # 2 - 0 + 0.5
+    2.5
+    """
+
+    def __init__(self, *, margin: float = 0.5, distance: str = "euclidean") -> None:
+        super().__init__()
+        if not 0 <= margin < math.inf:
+            raise SettingError(f"PairTriplet: margin must be 0 or more, got {margin}; try 0.5.")
+        if distance not in DISTANCE:
+            raise SettingError(f"PairTriplet: distance must be one of {', '.join(DISTANCE)}, got {distance}.")
+        self.margin, self.distance = margin, distance
+
+    def forward(
+        self, left: Tensor, right: Tensor, targets: Tensor | None = None, *, left_groups: Tensor | None = None,
+        right_groups: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """(b, d) left, (b + extra, d) right, (b,) targets, (b,) and (b + extra,) group ids -> scalar."""
+        b, extra = pair_sizes(left, right, targets, left_groups, right_groups)
+        anchors = positive_pairs("PairTriplet", left, targets)  # (b,)
+        negative = anchors.unsqueeze(1).repeat(1, b + extra)  # (b, b + extra): who may be whose negative
+        if left_groups is not None and right_groups is not None:
+            negative &= ~same_group(anchors, left_groups, right_groups)
+        negative.fill_diagonal_(fill_value=False)
+        with full_precision(left):
+            q, a = unit(left), unit(right)
+            near = self._between(q, a[:b])  # (b,)
+            if extra in (0, b):
+                which = torch.arange(b, b + extra, device=left.device) if extra else _nearest(q, a, negative)  # (b,)
+                counts, far = negative.gather(1, which.unsqueeze(1)), self._between(q, a[which]).unsqueeze(1)  # (b, 1)
+            else:
+                counts, far = negative[:, b:], self._across(q, a[b:])  # (b, extra)
+            costs = (near.unsqueeze(1) - far + self.margin).clamp(min=0).masked_fill(~counts, 0)
+            return costs.sum() / counts.sum().clamp(min=1)
+
+    def _between(self, q: Tensor, a: Tensor) -> Tensor:
+        """(b, d) twice -> (b,): the distance of each pair."""
+        if self.distance == "cosine":
+            return 1 - (q * a).sum(dim=1)
+        gap = q - a
+        return gap.square().sum(dim=1) if self.distance == "squared" else torch.linalg.vector_norm(gap, dim=1)
+
+    def _across(self, q: Tensor, a: Tensor) -> Tensor:
+        """(b, d), (n, d) -> (b, n): the distance of everybody on the left to everybody on the right."""
+        if self.distance == "cosine":
+            return 1 - q @ a.T
+        far = torch.cdist(q, a, compute_mode="donot_use_mm_for_euclid_dist")
+        return far.square() if self.distance == "squared" else far
+
+
+def _nearest(q: Tensor, a: Tensor, negative: Tensor) -> Tensor:
+    """(b,): the nearest right row among those that may be negatives. On unit vectors all distances agree on it."""
+    with torch.no_grad():
+        return (q @ a.T).masked_fill(~negative, -torch.inf).argmax(dim=1)
