@@ -24,22 +24,19 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
     """The README of a model folder."""
     name = _base_name(recipe.encoder.name)
     base = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}.get(name, name)
-    reports = {split: metrics[split] for split in ("dev", "test") if split in metrics}
+    reports: dict[str, Any] = {split: metrics[split] for split in ("dev", "test") if split in metrics}
     lines = [
         "---",
         "library_name: nearfar",
-        "pipeline_tag: text-classification",
+        f"pipeline_tag: {'text-classification' if data.classes else 'sentence-similarity'}",
         *([f"base_model: {base}"] if "/" in base else []),
-        "tags: [nearfar, text-classification, sentence-transformers, " + recipe.objective.name + "]",
-        "metrics: [accuracy, f1]",
+        f"tags: [nearfar, {'text-classification' if data.classes else 'sentence-similarity'}, sentence-transformers, "
+        f"{recipe.objective.name}]",
         "---",
         "",
         f"# {base}, fine-tuned with {recipe.objective.name}",
         "",
-        f"A classifier of {'pairs of texts' if card.joined else 'texts'} into {len(data.classes)} classes: "
-        + ", ".join(f"`{label}`" for label in data.classes[:30])
-        + (" ..." if len(data.classes) > 30 else "")
-        + ".",
+        _summary(data, card),
         "",
         "## Use",
         "",
@@ -55,11 +52,7 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
         "",
     ]
     if reports:
-        lines += ["| data | accuracy | macro F1 | weighted F1 |", "|---|---|---|---|"]
-        lines += [
-            f"| {split} | {report['accuracy']:.4f} | {report['f1_macro']:.4f} | {report['f1_weighted']:.4f} |"
-            for split, report in reports.items()
-        ]
+        lines += _results(reports)
         if "dev" in reports:
             lines += ["", "The dev rows chose the weights, so their scores flatter the model."]
     else:
@@ -82,7 +75,37 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
     return "\n".join(lines)
 
 
+def _summary(data: RunData, card: Card) -> str:
+    if not data.classes:
+        return "An encoder of texts: the cosine of two vectors says how much their texts have to do with each other."
+    names = ", ".join(f"`{label}`" for label in data.classes[:30]) + (" ..." if len(data.classes) > 30 else "")
+    return f"A classifier of {'pairs of texts' if card.joined else 'texts'} into {len(data.classes)} classes: {names}."
+
+
+def _results(reports: dict[str, Any]) -> list[str]:
+    first = next(iter(reports.values()))
+    named = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1"}
+    keys = [key for key in first if key in named] if "f1_macro" in first else list(first)
+    keys = [key for key in keys if isinstance(first[key], float)]
+    return [
+        f"| data | {' | '.join(named.get(key, key) for key in keys)} |",
+        f"|---{'|---' * len(keys)}|",
+        *(f"| {split} | {' | '.join(f'{report[key]:.4f}' for key in keys)} |" for split, report in reports.items()),
+    ]
+
+
 def _usage(card: Card) -> list[str]:
+    if card.labels is None:
+        return [
+            "```python",
+            "import nearfar",
+            "",
+            'model = nearfar.load("this-folder")',
+            'model.embed(["some text", "another text"])',
+            "```",
+            "",
+            'The same vectors come from `SentenceTransformer("this-folder").encode`.',
+        ]
     example = '[("left text", "right text")]' if card.joined else '["some text"]'
     lines = [
         "```python",
@@ -107,10 +130,22 @@ def _usage(card: Card) -> list[str]:
         lines.append(
             'The text vectors come the same from `SentenceTransformer("this-folder")`, its encoder in `AutoModel`.'
             " The class head stands on the pooled text vector, which those tools cannot express: for labels use "
-            "`nearfar.load` as above, or apply `head.linear.weight` and `head.linear.bias` of `nearfar.safetensors` "
-            f"to the {card.pooling}-pooled vector before normalization."
+            "`nearfar.load` as above, or " + _by_hand(card)
         )
     return lines
+
+
+def _by_hand(card: Card) -> str:
+    kind = (card.head or {}).get("kind", "linear")
+    pooled = f"the {card.pooling}-pooled vector"
+    if kind == "linear":
+        return (
+            "apply `head.linear.weight` and `head.linear.bias` of `nearfar.safetensors` "
+            f"to {pooled} before normalization."
+        )
+    if kind == "logistic":
+        return f"apply `head.weight` and `head.bias` of `nearfar.safetensors` to {pooled}, L2-normalized."
+    return f"compare {pooled}, L2-normalized, with the vectors under `head.` in `nearfar.safetensors`."
 
 
 def _parts(data: RunData) -> list[tuple[str, Records]]:

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Layout, Records, compare, read, share
-from nearfar.errors import DataError, Problem
+from nearfar.data import Layout, Records, compare, limit, per_class, read, share
+from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.recipe import Recipe
+from nearfar.recipe.objectives import Auto, Blend, PairObjective
 
 AUTO_ROWS = 1_000
 """From this many rows on, ``dev = "auto"`` sets a share aside."""
 AUTO_SHARE = 0.1
 
 
+Kind = Literal["classes", "scores", "pairs", "ranking", "triplets", "positives"]
+"""What rows are for: texts with classes, pairs with a score, with yes or no, of a query and a document, of an anchor
+with a positive and a negative, or of texts that belong together."""
+SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
+
+
 @dataclass(frozen=True)
 class RunData:
-    """Training, dev and test rows, and the classes they are about."""
+    """Training, dev and test rows, what they are for, and the classes they are about."""
 
     train: Records
     dev: Records | None
     test: Records | None
     classes: tuple[str, ...]
     notes: tuple[str, ...]
+    kind: Kind = "classes"
 
     def fingerprint(self) -> str:
         """What a resumed run must find unchanged."""
@@ -36,35 +45,41 @@ class RunData:
 def layout_of(recipe: Recipe) -> Layout:
     """The columns a recipe names."""
     data = recipe.data
-    return Layout(text=data.text, pair=data.pair, label=data.label, score=data.score, columns=data.columns)
+    return Layout(
+        text=data.text, pair=data.pair, label=data.label, score=data.score, columns=data.columns,
+        negative=data.negative, query_id=data.query_id, doc_id=data.doc_id,
+    )  # fmt: skip
 
 
 def read_data(recipe: Recipe) -> RunData:
     """Read and check everything a run needs; whatever is wrong is raised at once, over all files."""
     layout, problems, notes = layout_of(recipe), list[Problem](), list[str]()
+    pairwise = compares_pairs(recipe)
 
-    def attempt(source: str, role: Literal["train", "dev", "test"]) -> Records | None:
+    def attempt(source: str, need: Literal["label", "any"]) -> Records | None:
         try:
-            return read(
-                _from_here(source), layout, invalid=recipe.data.invalid, need="label" if role == "train" else "any"
-            )
+            return read(_from_here(source), layout, invalid=recipe.data.invalid, need=need)
         except DataError as error:
             problems.extend(error.problems)
             return None
 
-    train = attempt(recipe.data.train, "train")
+    train = attempt(recipe.data.train, "any" if pairwise or pairwise is None else "label")
     dev_setting = recipe.data.dev
     files: dict[str, Records | None] = {}
     for role, setting in (("dev", dev_setting), ("test", recipe.data.test)):
         if isinstance(setting, str) and setting != "auto":
-            files[role] = attempt(setting, "dev" if role == "dev" else "test")
+            files[role] = attempt(setting, "any")
+    kind: Kind = "classes"
     if train is not None:
-        if train.labels is None:
-            problems.append(_no_labels(train))
+        found = kind_of(train, pairwise)
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            kind = found
         for role, records in files.items():
-            if records is not None and train.labels is not None:
-                found, told = compare(train, records, "dev" if role == "dev" else "test")
-                problems.extend(found)
+            if records is not None and not isinstance(found, Problem):
+                wrong, told = compare(train, records, "dev" if role == "dev" else "test")
+                problems.extend(wrong)
                 notes.extend(told)
     if problems:
         raise DataError(problems)
@@ -73,7 +88,9 @@ def read_data(recipe: Recipe) -> RunData:
         if records is not None:
             notes.extend(f"{records.source}: {note}" for note in records.notes)
 
-    classes = train.classes()
+    classes = train.classes() if kind == "classes" else ()
+    if kind == "classes" and len(classes) < 2:
+        raise DataError([_one_class(train)])
     test, dev = files.get("test"), files.get("dev")
     if isinstance(recipe.data.test, float | int) and recipe.data.test > 0:
         train, test = _divide(train, recipe.data.test, recipe.seed, "test")
@@ -86,7 +103,61 @@ def read_data(recipe: Recipe) -> RunData:
             )
     if isinstance(dev_setting, float | int) and dev_setting > 0:
         train, dev = _divide(train, dev_setting, recipe.seed, "dev")
-    return RunData(train, dev, test, classes, tuple(notes))
+    train, told = _sampled(train, recipe)
+    return RunData(train, dev, test, classes, (*notes, *told), kind)
+
+
+def compares_pairs(recipe: Recipe) -> bool | None:
+    """Whether the objectives compare the two texts of a pair, each encoded by itself; None leaves it to the data."""
+    named = [stage.objective for stage in recipe.stage] or [recipe.objective]
+    found: set[bool] = set()
+    for objective in named:
+        parts = objective.parts.values() if isinstance(objective, Blend) else (objective,)
+        found |= {isinstance(part, get_args(PairObjective)) for part in parts if not isinstance(part, Auto)}
+    if len(found) > 1:
+        names = ", ".join(objective.name for objective in named)
+        raise SettingError(f"these objectives do not read the same kind of rows: {names}; keep to texts or to pairs.")
+    return found.pop() if found else None
+
+
+def kind_of(train: Records, pairwise: bool | None) -> Kind | Problem:
+    """What the rows are for, or what is wrong with them for the objective."""
+    if pairwise is None:
+        pairwise = train.shape in ("triplets", "ranking") or (train.shape == "pairs" and train.labels is None)
+    if not pairwise:
+        return "classes" if train.labels is not None else _no_labels(train)
+    if train.shape == "texts":
+        return Problem(
+            train.source, "this objective compares pairs of texts, and the file has single texts",
+            "Name both columns (data.text and data.pair, or --text and --pair), or choose a class objective.",
+            line=train.lines[0] if train.lines else None,
+        )  # fmt: skip
+    if train.shape in ("triplets", "ranking"):
+        return "triplets" if train.shape == "triplets" else "ranking"
+    if train.scores is not None:
+        return "scores"
+    return "positives" if train.labels is None else "pairs"
+
+
+def _sampled(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
+    """Few of the training rows, where a recipe asks for so."""
+    data, notes = recipe.data, list[str]()
+    size = SIZES[data.limit] if isinstance(data.limit, str) else data.limit
+    if data.per_class is not None:
+        if train.labels is None:
+            raise SettingError("data.per_class draws texts of each class, and these rows have none; use data.limit.")
+        few = sorted(name for name, count in Counter(train.labels).items() if count < data.per_class)
+        if few:
+            shown = ", ".join(few[:5]) + (" ..." if len(few) > 5 else "")
+            notes.append(f"data.per_class is {data.per_class}, but {counted(len(few), 'class', 'classes')} have fewer "
+                         f"texts and take part with all of them: {shown}")  # fmt: skip
+        train = train.take(per_class(train, data.per_class, seed=recipe.seed))
+    if size is not None:
+        if size > len(train):
+            notes.append(f"data.limit is {size:,}, but there are only {len(train):,} training rows; all take part")
+        elif size < len(train):
+            train = train.take(limit(train, size, seed=recipe.seed))
+    return train, notes
 
 
 def _from_here(source: str) -> str:
@@ -117,6 +188,13 @@ def class_numbers(records: Records, classes: tuple[str, ...]) -> NDArray[np.int6
 def _divide(records: Records, fraction: float, seed: int, name: str) -> tuple[Records, Records]:
     rest, chosen = share(records, fraction, seed=seed, name=name)
     return records.take(rest), records.take(chosen)
+
+
+def _one_class(records: Records) -> Problem:
+    return Problem(
+        records.source, "all rows have the same label, so there is nothing to tell apart",
+        "Add rows of another class.", value=records.labels[0] if records.labels else None,
+    )  # fmt: skip
 
 
 def _no_labels(records: Records) -> Problem:

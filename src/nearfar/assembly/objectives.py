@@ -2,49 +2,213 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from nearfar.objectives import CrossEntropy, SoftTriple, SupCon, balanced_weights
-from nearfar.recipe import CrossEntropySupCon, Objective, TripleEntropy
+from nearfar import objectives as modules
+from nearfar.errors import SettingError
+from nearfar.objectives import balanced_weights
+from nearfar.recipe import Objective
+from nearfar.recipe import objectives as tables
 from nearfar.training import Term
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What an objective must know of the run to be made."""
+
+    classes: tuple[str, ...]
+    dim: int
+    counts: NDArray[np.int64]
+    """How many training texts each class has."""
+    graded: bool = False
+    """Whether pairs have scores rather than yes-or-no labels."""
+
+
 def build_terms(
-    settings: Objective, *, classes: tuple[str, ...], dim: int, labels: NDArray[np.int64], seed: int
-) -> tuple[list[Term], list[str]]:
-    """The terms of an objective, and what the user should know about them. ``seed`` draws centers."""
-    counts = np.bincount(labels, minlength=len(classes))
-    weights = balanced_weights(torch.from_numpy(counts)) if settings.class_weights == "balanced" else None
-    entropy = CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
+    settings: Objective, *, classes: tuple[str, ...], dim: int, labels: NDArray[np.int64], seed: int,
+    graded: bool = False,
+) -> tuple[list[Term], list[str]]:  # fmt: skip
+    """The terms of an objective, and what the user should know about them. ``seed`` draws centers and proxies."""
+    around = Surroundings(classes, dim, np.bincount(labels, minlength=len(classes)), graded)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if isinstance(settings, tables.Blend):
+            return _blend(settings, around)
+        return _single(settings, around)
+
+
+def _single(settings: Objective, around: Surroundings) -> tuple[list[Term], list[str]]:
+    try:
+        build = _BUILDERS[type(settings)]
+    except KeyError:
+        raise SettingError(f"objective.name {settings.name!r} has not been chosen yet.") from None
+    return build(settings, around)
+
+
+def _blend(settings: tables.Blend, around: Surroundings) -> tuple[list[Term], list[str]]:
+    if not settings.parts:
+        raise SettingError(
+            'objective.name is "blend", which needs parts: [objective.parts.NAME] with a name = "..." for each.'
+        )
+    strange = sorted(set(settings.weights) - set(settings.parts))
+    if strange:
+        raise SettingError(
+            f"objective.weights names {strange[0]!r}, which is no part; the parts are {', '.join(settings.parts)}."
+        )
+    weights = {name: settings.weights.get(name, 1.0) for name in settings.parts}
+    if not any(weights.values()):
+        raise SettingError("objective.weights are all zero, so nothing would be learned; give some part a weight.")
+    terms: list[Term] = []
     notes: list[str] = []
-    if isinstance(settings, TripleEntropy):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            triple = SoftTriple(
-                len(classes), dim, centers=settings.centers, gamma=settings.gamma, scale=settings.scale,
-                margin=settings.margin, spread=settings.spread,
-            )  # fmt: skip
-        smallest = int(counts.argmin())
-        if settings.centers > counts[smallest]:
-            notes.append(
-                f"objective.centers is {settings.centers}, but the class {classes[smallest]!r} has only "
-                f"{counts[smallest]} texts; fewer centers may do as well"
-            )
-        return [
-            Term("cross_entropy", settings.beta, entropy, "logits"),
-            Term("soft_triple", 1 - settings.beta, triple, "tokens" if settings.level == "tokens" else "text"),
-        ], notes
-    if isinstance(settings, CrossEntropySupCon):
-        lonely = [name for name, count in zip(classes, counts, strict=True) if count == 1]
-        if lonely:
-            notes.append(
-                f"{len(lonely)} of {len(classes)} classes have a single text ({', '.join(lonely[:3])}), which has no "
-                "classmate to come near to"
-            )
-        return [
-            Term("cross_entropy", 1 - settings.weight, entropy, "logits"),
-            Term("supcon", settings.weight, SupCon(temperature=settings.temperature), "text"),
-        ], notes
-    return [Term("cross_entropy", 1.0, entropy, "logits")], notes
+    for name, part in settings.parts.items():
+        made, told = _single(part, around)
+        notes.extend(told)
+        for term in made:
+            known = name if len(made) == 1 else f"{name}_{term.name}"
+            terms.append(replace(term, name=known.replace(".", "_"), weight=weights[name] * term.weight))
+    return terms, notes
+
+
+def _entropy(settings: Any, around: Surroundings) -> nn.Module:
+    weights: Tensor | None = None
+    if settings.class_weights == "balanced":
+        weights = balanced_weights(torch.from_numpy(around.counts))
+    return modules.CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
+
+
+def _cross_entropy(settings: tables.CrossEntropy, around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("cross_entropy", 1.0, _entropy(settings, around), "logits")], []
+
+
+def _triple_entropy(settings: tables.TripleEntropy, around: Surroundings) -> tuple[list[Term], list[str]]:
+    centers = settings.centers or 10
+    view: Any = "padded-tokens" if settings.padding else settings.level
+    return [
+        Term("cross_entropy", settings.beta, _entropy(settings, around), "logits"),
+        Term("soft_triple", 1 - settings.beta, _soft(settings, centers, around), view),
+    ], _crowded(centers, around)
+
+
+def _soft_triple(settings: tables.SoftTriple, around: Surroundings) -> tuple[list[Term], list[str]]:
+    objective = _soft(settings, settings.centers, around)
+    return [Term("soft_triple", 1.0, objective, settings.level)], _crowded(settings.centers, around)
+
+
+def _soft(settings: Any, centers: int, around: Surroundings) -> nn.Module:
+    return modules.SoftTriple(
+        len(around.classes), around.dim, centers=centers, gamma=settings.gamma, scale=settings.scale,
+        margin=settings.margin, spread=settings.spread,
+    )  # fmt: skip
+
+
+def _crowded(centers: int, around: Surroundings) -> list[str]:
+    smallest = int(around.counts.argmin())
+    if centers <= around.counts[smallest]:
+        return []
+    return [
+        f"objective.centers is {centers}, but the class {around.classes[smallest]!r} has only "
+        f"{around.counts[smallest]} texts; fewer centers may do as well"
+    ]
+
+
+def _cross_entropy_supcon(settings: tables.CrossEntropySupCon, around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [
+        Term("cross_entropy", 1 - settings.weight, _entropy(settings, around), "logits"),
+        Term("supcon", settings.weight, modules.SupCon(temperature=settings.temperature), "text"),
+    ], _lonely(around)
+
+
+def _supcon(settings: tables.SupCon, around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("supcon", 1.0, modules.SupCon(temperature=settings.temperature), "text")], _lonely(around)
+
+
+def _label_aware(settings: tables.LabelAware, around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [
+        Term("cross_entropy", settings.weight, _entropy(settings, around), "logits"),
+        Term("label_aware", 1 - settings.weight, modules.LabelAware(temperature=settings.temperature), "weighted"),
+        Term("weighting", settings.weight, _entropy(settings, around), "weighting"),
+    ], []
+
+
+def _proxy_nca(settings: tables.ProxyNCA, around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("proxy_nca", 1.0, modules.ProxyNCA(len(around.classes), around.dim, scale=settings.scale), "text")], []
+
+
+def _triplet(settings: tables.Triplet, around: Surroundings) -> tuple[list[Term], list[str]]:
+    objective = modules.Triplet(margin=settings.margin, select=settings.select, distance=settings.distance)
+    return [Term("triplet", 1.0, objective, "text")], _lonely(around)
+
+
+def _contrastive(settings: tables.Contrastive, around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("contrastive", 1.0, modules.Contrastive(margin=settings.margin), "text")], _lonely(around)
+
+
+def _lonely(around: Surroundings) -> list[str]:
+    lonely = [name for name, count in zip(around.classes, around.counts, strict=True) if count == 1]
+    if not lonely:
+        return []
+    return [
+        f"{len(lonely)} of {len(around.classes)} classes have a single text ({', '.join(lonely[:3])}), which has no "
+        "classmate to come near to"
+    ]
+
+
+def _batch_softmax(settings: tables.BatchSoftmax, around: Surroundings) -> tuple[list[Term], list[str]]:
+    threshold = settings.threshold
+    if threshold is None and around.graded:
+        threshold = 0.5
+    objective = modules.BatchSoftmax(
+        temperature=settings.temperature, trainable=settings.trainable, symmetric=settings.symmetric,
+        normalize=settings.normalize, threshold=threshold, reduction=settings.reduction,
+        hard_negative_weight=settings.hard_negative_weight,
+    )  # fmt: skip
+    return [Term("batch_softmax", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
+
+
+def _mnrl(settings: tables.MultipleNegatives, around: Surroundings) -> tuple[list[Term], list[str]]:
+    threshold = 0.5 if around.graded else None
+    objective = modules.BatchSoftmax(temperature=1 / settings.scale, symmetric=False, threshold=threshold)
+    return [Term("mnrl", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
+
+
+def _cosine_mse(_settings: tables.CosineMSE, _around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("cosine_mse", 1.0, modules.CosineMSE(), "pairs")], []
+
+
+def _pearson(_settings: tables.Pearson, _around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("pearson", 1.0, modules.Pearson(), "pairs")], []
+
+
+def _pair_triplet(settings: tables.PairTriplet, _around: Surroundings) -> tuple[list[Term], list[str]]:
+    objective = modules.PairTriplet(margin=settings.margin, distance=settings.distance)
+    return [Term("pair_triplet", 1.0, objective, "grouped-pairs")], []
+
+
+def _contrastive_pairs(settings: tables.ContrastivePairs, _around: Surroundings) -> tuple[list[Term], list[str]]:
+    return [Term("contrastive_pairs", 1.0, modules.PairContrastive(margin=settings.margin), "pairs")], []
+
+
+_BUILDERS: dict[type, Callable[[Any, Surroundings], tuple[list[Term], list[str]]]] = {
+    tables.CrossEntropy: _cross_entropy,
+    tables.TripleEntropy: _triple_entropy,
+    tables.SoftTriple: _soft_triple,
+    tables.CrossEntropySupCon: _cross_entropy_supcon,
+    tables.SupCon: _supcon,
+    tables.LabelAware: _label_aware,
+    tables.ProxyNCA: _proxy_nca,
+    tables.Triplet: _triplet,
+    tables.Contrastive: _contrastive,
+    tables.BatchSoftmax: _batch_softmax,
+    tables.MultipleNegatives: _mnrl,
+    tables.CosineMSE: _cosine_mse,
+    tables.Pearson: _pearson,
+    tables.PairTriplet: _pair_triplet,
+    tables.ContrastivePairs: _contrastive_pairs,
+}

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,10 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from nearfar.assembly.card import model_card, versions
-from nearfar.assembly.data import RunData, class_numbers, read_data
+from nearfar.assembly.choosing import parts_of
+from nearfar.assembly.data import RunData, read_data
+from nearfar.assembly.feeding import company, make_feed
+from nearfar.assembly.heads import fit_head
 from nearfar.assembly.objectives import build_terms
 from nearfar.assembly.output import (
     CHECKPOINTS,
@@ -29,13 +33,14 @@ from nearfar.assembly.output import (
     open_output,
     write_whole,
 )
-from nearfar.batching import FileOrder, RandomOrder
-from nearfar.data import Records
-from nearfar.encoding import Built, Card, TokenTable, build, save, tokenize
+from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows, Scale, evaluator, scale_of, tokenized
+from nearfar.assembly.stages import Stage, plan_stages, written
+from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, build, save
 from nearfar.encoding.bundle import objective_weights
 from nearfar.errors import SettingError, counted
-from nearfar.evaluation import ClassReport, evaluate_classes
+from nearfar.evaluation import PairReport
 from nearfar.recipe import Recipe, to_toml
+from nearfar.recipe.objectives import LabelAware
 from nearfar.seeding import stream
 from nearfar.training import (
     CheckpointStore,
@@ -53,8 +58,7 @@ from nearfar.training import (
     plan_run,
 )
 from nearfar.training.optim import Part, freeze, unused_weights
-
-EVALUATION_BATCH = 64
+from nearfar.training.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,9 @@ class Summary:
     out: Path
     progress: Progress | None
     """None when the run in the folder had finished before."""
-    reports: dict[str, ClassReport]
+    reports: dict[str, Report]
+    classifies: bool = True
+    """Whether the model predicts classes; else it embeds texts."""
 
 
 def run(
@@ -101,36 +107,26 @@ def _run(
     listeners: tuple[Listener, ...], *, resume: bool,
 ) -> Summary:  # fmt: skip
     main = bool(accelerator.is_main_process)
+    stages, notes = plan_stages(recipe, data)
+    recipe = stages[-1].recipe
     precision, reason = choose_precision(recipe.training.precision)
+    headed = any(stage.recipe.head.kind == "trained" for stage in stages)
     built = build(
-        recipe.encoder.name, classes=data.classes, seed=stream(recipe.seed, "head"), pooling=recipe.encoder.pooling,
-        max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout, fast=recipe.encoder.fast,
+        recipe.encoder.name, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"),
+        pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
+        fast=recipe.encoder.fast,
     )  # fmt: skip
-    table, labels = _tokens(built, data.train), class_numbers(data.train, data.classes)
-    terms, notes = build_terms(
-        recipe.objective,
-        classes=data.classes,
-        dim=built.model.dim,
-        labels=labels,
-        seed=stream(recipe.seed, "objective"),
-    )
-    learner = Learner(built.model, terms, precision=precision).to(accelerator.device)
-    if main:
-        check_room(
-            out, sum(4 * weight.numel() for weight in learner.parameters()), keep=recipe.training.keep_checkpoints
-        )
-    feed = _feed(recipe, table, labels, data.train)
-    for note in (*data.notes, *built.notes, *notes, *_truncation(table, built)):
+    built.model.to(accelerator.device)
+    parts = _parts(built, data)
+    for note in (*data.notes, *built.notes, *notes, *_truncation(parts.train.table, built)):
         say(f"note: {note}")
-    plan = plan_run(feed, recipe.training)
-    per_batch, frozen = _try_out(learner, feed, accelerator, recipe.batches.chunk)
-    if frozen:
-        say(f"note: weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
-    say(_opening(recipe, data, built, len(feed.sampler), f"{precision} ({reason})", accelerator))
-    say(f"{counted(plan.steps, 'step')}, about {duration(_estimate(per_batch, plan, recipe))}")
+    if main:
+        weights = sum(4 * weight.numel() for weight in built.model.parameters())
+        check_room(out, weights, keep=recipe.training.keep_checkpoints)
+    prepared = [_prepare(stage, built, data, parts, accelerator, precision) for stage in stages[:1]]
+    say(_opening(recipe, data, built, f"{precision} ({reason})", accelerator))
 
-    dev = _evaluator(built, data, data.dev)
-    recipe_text = to_toml(recipe)
+    recipe_text = to_toml(written(stages))
     if main:
         open_output(out, resume=resume)
         if not (out / RECIPE).exists():  # of a resumed run it says already what that was started with
@@ -138,60 +134,161 @@ def _run(
     accelerator.wait_for_everyone()
     if recipe.training.trackers:
         accelerator.init_trackers("nearfar", config=_flat(asdict(recipe)))
-    store = CheckpointStore(out / CHECKPOINTS, keep=recipe.training.keep_checkpoints)
-    watcher = (LiveBar if console.is_terminal and main else PlainLog)(console if main else _silent(), plan.steps)
     began = time.perf_counter()
+    finished: list[Progress] = []
+    for stage in stages:
+        ready = prepared.pop() if prepared else _prepare(stage, built, data, parts, accelerator, precision)
+        for note in ready.notes:
+            say(f"note: {note}")
+        say(_announcement(stage, ready))
+        finished.append(_train(stage, ready, data, parts, out, accelerator, console, listeners, resume=resume))
+    if data.kind == "classes" and recipe.head.kind not in ("trained", "auto"):
+        built.model.head = parts.fit(recipe)
+    reports = {name: task() for name, task in parts.evaluators(recipe, fit=False).items()}
+    metrics = _metrics(finished, reports, time.perf_counter() - began)
+    if main:
+        card = _card(stages, data, built, ready.learner, reports, parts)
+        readme = model_card(recipe, recipe_text, data, card, metrics)
+        write_whole(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+        weights_of = objective_weights(ready.learner.objectives)
+        save(out, built.model, built.tokenizer, card, readme=readme, objective=weights_of)
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+    accelerator.wait_for_everyone()
+    return Summary(out, finished[-1], reports, classifies=data.kind == "classes")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The data, tokenized, and what can be done with it."""
+
+    built: Built
+    data: RunData
+    scale: Scale | None
+    train: Rows
+    dev: Rows | None
+    test: Rows | None
+
+    def fit(self, recipe: Recipe) -> Head:
+        """A class head for the model as it is now."""
+        kind: Any = recipe.head.kind
+        return fit_head(
+            kind, self.built.model, self.train.table, self.train.labels, len(self.data.classes),
+            neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH,
+        )  # fmt: skip
+
+    def evaluators(self, recipe: Recipe, *, fit: bool) -> dict[str, Callable[[], Report]]:
+        """What measures the model on the dev and test rows; with ``fit``, under a head fitted to it first."""
+        fits = fit and self.data.kind == "classes" and recipe.head.kind not in ("trained", "auto")
+        model, found, thresholds = self.built.model, dict[str, Callable[[], Report]](), dict[str, float]()
+
+        def measure(task: Callable[[], Report]) -> Report:
+            if not fits:
+                report = task()
+            else:
+                model.head = self.fit(recipe).to(next(model.parameters()).device)
+                try:
+                    report = task()
+                finally:
+                    model.head = None
+            if isinstance(report, PairReport) and report.chosen_here:
+                thresholds.update(threshold=report.threshold, accuracy_threshold=report.accuracy_threshold)
+            return report
+
+        for name, rows, records in (("dev", self.dev, self.data.dev), ("test", self.test, self.data.test)):
+            if rows is not None and records is not None and len(records):
+                task = evaluator(model, rows, records, self.data, thresholds=thresholds if name == "test" else None)
+                found[name] = lambda task=task: measure(task)  # type: ignore[misc]
+        return found
+
+
+def _parts(built: Built, data: RunData) -> _Parts:
+    scale = scale_of(data)
+    train, dev, test = (
+        None if records is None else tokenized(built, data, records, scale)
+        for records in (data.train, data.dev, data.test)
+    )
+    assert train is not None
+    return _Parts(built, data, scale, train, dev, test)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A stage that can begin."""
+
+    learner: Learner
+    feed: Feed
+    plan: Plan
+    notes: list[str]
+    seconds: float
+    """What it will take, about."""
+
+
+def _prepare(
+    stage: Stage, built: Built, data: RunData, parts: _Parts, accelerator: Accelerator, precision: Precision
+) -> _Ready:
+    recipe, model = stage.recipe, built.model
+    for weight in model.parameters():
+        weight.requires_grad = True  # an earlier stage may have had no use for it
+    terms, notes = build_terms(
+        recipe.objective,
+        classes=data.classes,
+        dim=model.dim,
+        labels=parts.train.labels,
+        seed=stage.stream("objective"),
+        graded=data.kind == "scores",
+    )
+    weighting = None
+    aware = [part for part in parts_of(recipe.objective) if isinstance(part, LabelAware)]
+    if aware:
+        weighting = _weighting(recipe, aware[0], data, stage.stream("weighting"))
+    learner = Learner(model, terms, precision=precision, weighting=weighting).to(accelerator.device)
+    feed = make_feed(stage, built, data, parts.train)
+    notes += company(feed, recipe)
+    plan = plan_run(feed, recipe.training)
+    per_batch, frozen = _try_out(learner, feed, accelerator, recipe.batches.chunk)
+    if frozen:
+        notes.append(f"weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
+    return _Ready(learner, feed, plan, notes, _estimate(per_batch, plan, recipe))
+
+
+def _train(
+    stage: Stage, ready: _Ready, data: RunData, parts: _Parts, out: Path, accelerator: Accelerator, console: Console,
+    listeners: tuple[Listener, ...], *, resume: bool,
+) -> Progress:  # fmt: skip
+    main, recipe = bool(accelerator.is_main_process), stage.recipe
+    folder, journal = out / CHECKPOINTS / stage.folder, out / stage.journal(JOURNAL)
+    store = CheckpointStore(folder, keep=recipe.training.keep_checkpoints)
+    watcher = (LiveBar if console.is_terminal and main else PlainLog)(console if main else _silent(), ready.plan.steps)
+    dev = parts.evaluators(recipe, fit=True).get("dev")
     try:
-        progress = fit(
-            learner, feed, recipe.training, rates=_rates(recipe), seed=recipe.seed, chunk=recipe.batches.chunk,
-            accelerator=accelerator,
-            store=store, journal=Journal(out / JOURNAL if main else None), listeners=(watcher, *listeners),
+        return fit(
+            ready.learner, ready.feed, recipe.training, rates=_rates(recipe), seed=stage.seed,
+            chunk=recipe.batches.chunk, accelerator=accelerator, store=store,
+            journal=Journal(journal if main else None), listeners=(watcher, *listeners),
             evaluate=None if dev is None else lambda: dev().scores,
             identity=_identity(recipe, data, accelerator.num_processes), resume=resume,
         )  # fmt: skip
     finally:
         watcher.close()
-    test = _evaluator(built, data, data.test)
-    reports = {name: task() for name, task in (("dev", dev), ("test", test)) if task is not None}
-    metrics = _metrics(progress, reports, time.perf_counter() - began)
-    if main:
-        card = _card(recipe, data, built, learner)
-        readme = model_card(recipe, recipe_text, data, card, metrics)
-        write_whole(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
-        save(out, built.model, built.tokenizer, card, readme=readme, objective=objective_weights(learner.objectives))
-        store.clear()
-    accelerator.wait_for_everyone()
-    return Summary(out, progress, reports)
 
 
-def _tokens(built: Built, records: Records) -> TokenTable:
-    return tokenize(built.tokenizer, records.texts, max_length=built.max_length)
-
-
-def _feed(recipe: Recipe, table: TokenTable, labels: Any, train: Records) -> Feed:
-    size = recipe.batches.size
-    random = recipe.batches.shuffle == "random"
-    sampler = (
-        RandomOrder(rows=len(table), size=size, seed=recipe.seed) if random else FileOrder(rows=len(table), size=size)
-    )
-    return Feed(table, labels, sampler, tuple(train.lines), train.source)
+def _weighting(recipe: Recipe, settings: LabelAware, data: RunData, seed: int) -> TextModel:
+    name = settings.weighting or recipe.encoder.name
+    return build(
+        name, classes=data.classes, seed=seed, pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length,
+        dropout=recipe.encoder.dropout, fast=recipe.encoder.fast,
+    ).model  # fmt: skip
 
 
 def _rates(recipe: Recipe) -> dict[Part, float]:
     rate = recipe.training.learning_rate
+    assert rate is not None
     own_head = recipe.encoder.pooling is not None
     return {
         "encoder": rate,
         "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),
         "objective": recipe.objective.learning_rate or 100 * rate,
     }
-
-
-def _evaluator(built: Built, data: RunData, records: Records | None) -> Callable[[], ClassReport] | None:
-    if records is None or not len(records):
-        return None
-    table, truth = _tokens(built, records), class_numbers(records, data.classes)
-    return lambda: evaluate_classes(built.model, table, truth, data.classes, batch_size=EVALUATION_BATCH)
 
 
 def _try_out(
@@ -221,34 +318,45 @@ def _try_out(
 def _estimate(per_batch: float, plan: Plan, recipe: Recipe) -> float:
     """Seconds a run will take, from those of one batch; in chunks every text goes forward twice."""
     chunk = recipe.batches.chunk
-    pieces = 1.0 if chunk is None else max(1.0, recipe.batches.size / chunk)
+    pieces = 1.0 if chunk is None else max(1.0, (recipe.batches.size or 0) / chunk)
     return per_batch * pieces * (4 / 3 if pieces > 1 else 1.0) * plan.steps * recipe.training.accumulate
 
 
-def _card(recipe: Recipe, data: RunData, built: Built, learner: Learner) -> Card:
-    head = built.model.head
+def _card(
+    stages: list[Stage], data: RunData, built: Built, learner: Learner, reports: dict[str, Report], parts: _Parts
+) -> Card:
+    head, recipe = built.model.head, stages[-1].recipe
+    task: dict[str, Any] = {"kind": data.kind}
+    if parts.scale is not None:
+        task |= {"low": parts.scale.low, "high": parts.scale.high}
+    if isinstance(found := reports.get("dev"), PairReport):
+        task |= {"threshold": found.threshold, "accuracy_threshold": found.accuracy_threshold}
     return Card(
         pooling=built.model.pooling,
         max_length=built.max_length,
         native=built.model.native,
-        labels=data.classes,
+        labels=data.classes if data.kind == "classes" else None,
         normalize=built.normalize,
-        joined=data.train.shape == "pairs",
-        head=None if head is None else {"kind": "linear", "dropout": head.dropout.p},
+        joined=data.kind == "classes" and data.train.shape == "pairs",
+        head=None if head is None else head.describe(),
         objective={**asdict(recipe.objective), "weights": sorted(learner.objectives.state_dict())},
         versions=versions(),
+        task=task,
     )
 
 
-def _metrics(progress: Progress, reports: dict[str, ClassReport], seconds: float) -> dict[str, Any]:
+def _metrics(finished: list[Progress], reports: dict[str, Report], seconds: float) -> dict[str, Any]:
+    last = finished[-1]
+    texts, spent = sum(progress.texts for progress in finished), sum(progress.seconds for progress in finished)
     return {
         **{name: report.to_dict() for name, report in reports.items()},
         "training": {
-            "steps": progress.step,
-            "best_step": progress.best["step"] if progress.best else progress.step,
-            "evaluations": progress.evaluations,
-            "texts_per_second": progress.texts / progress.seconds if progress.seconds else None,
+            "steps": last.step,
+            "best_step": last.best["step"] if last.best else last.step,
+            "evaluations": last.evaluations,
+            "texts_per_second": texts / spent if spent else None,
             "seconds": seconds,
+            **({"stages": [progress.step for progress in finished]} if len(finished) > 1 else {}),
         },
     }
 
@@ -279,26 +387,38 @@ def _truncation(table: TokenTable, built: Built) -> list[str]:
     ]
 
 
-def _opening(
-    recipe: Recipe, data: RunData, built: Built, batches: int, precision: str, accelerator: Accelerator
-) -> str:  # fmt: skip
+def _opening(recipe: Recipe, data: RunData, built: Built, precision: str, accelerator: Accelerator) -> str:
     weights = sum(weight.numel() for weight in built.model.parameters())
     parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
     sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
+    about = f"{len(data.classes)} classes" if data.kind == "classes" else ABOUT[data.kind]
     where = (
         f"{accelerator.device.type} x {accelerator.num_processes}"
         if accelerator.num_processes > 1
         else accelerator.device.type
     )
+    return (
+        f"rows: {sizes}; {about}\n"
+        f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "
+        f"{precision} on {where}"
+    )
+
+
+ABOUT = {
+    "scores": "pairs with scores", "pairs": "pairs with yes or no", "ranking": "queries with documents",
+    "triplets": "triplets", "positives": "pairs that belong together",
+}  # fmt: skip
+
+
+def _announcement(stage: Stage, ready: _Ready) -> str:
+    recipe = stage.recipe
     limit = recipe.training.max_steps
     stop = "" if limit is None else f", at most {counted(limit, 'step')}"
     return (
-        f"rows: {sizes}; {len(data.classes)} classes\n"
-        f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "
-        f"objective: {recipe.objective.name}\n"
-        f"{counted(batches, 'batch', 'batches')} of {recipe.batches.size} an epoch, "
-        f"{counted(recipe.training.epochs, 'epoch')}{stop}; "
-        f"{precision} on {where}"
+        f"{stage.title}objective: {recipe.objective.name}; "
+        f"{counted(len(ready.feed.sampler), 'batch', 'batches')} of {recipe.batches.size} an epoch, "
+        f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
+        f"{counted(ready.plan.steps, 'step')}, about {duration(ready.seconds)}"
     )
 
 

@@ -5,10 +5,35 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from nearfar.evaluation.metrics import ClassReport
+from nearfar.assembly.rows import Report
+from nearfar.evaluation import ClassReport, PairReport, RankingReport, ScoreReport
 
 SHOWN = 20
 """A confusion matrix with more classes than this is not drawn."""
+
+
+def report_table(report: Report, title: str) -> RenderableType:
+    """Whatever was measured, as a table."""
+    if isinstance(report, ClassReport):
+        return class_table(report, title)
+    table = Table(title=title, title_justify="left", caption=_remark(report), caption_justify="left")
+    table.add_column("score")
+    table.add_column("value", justify="right")
+    for name, value in report.scores.items():
+        table.add_row(name, f"{value:.4f}")
+    return table
+
+
+def _remark(report: Report) -> str | None:
+    if isinstance(report, PairReport):
+        chosen = " (the best for these very rows, which flatters)" if report.chosen_here else ""
+        return f"a cosine of at least {report.threshold:.4f} is a yes{chosen}; {report.positives:,} pairs are positive"
+    if isinstance(report, RankingReport) and report.queries_without_positive:
+        lost = f"{report.queries_without_positive:,} of {report.queries:,} queries"
+        return f"{lost} have no relevant document and are left out"
+    if isinstance(report, ScoreReport) and report.constant:
+        return f"{' and '.join(report.constant)}: one value throughout, so there is no correlation"
+    return None
 
 
 def class_table(report: ClassReport, title: str) -> RenderableType:

@@ -29,27 +29,30 @@ def train_command(
     recipe = gather_recipe(source, out, given, settings, resume=resume)
     if dry_run:
         from nearfar.assembly.data import read_data
+        from nearfar.assembly.stages import plan_stages, written
 
         data = read_data(recipe)
-        for note in data.notes:
+        stages, notes = plan_stages(recipe, data)
+        for note in (*data.notes, *notes):
             sys.stderr.write(f"note: {note}\n")
-        sys.stdout.write(to_toml(recipe))
+        sys.stdout.write(to_toml(written(stages)))
         return
     from rich.console import Console
 
     from nearfar.assembly import run
-    from nearfar.cli.tables import class_table
+    from nearfar.cli.tables import report_table
 
     console = Console(stderr=True)
     summary = run(recipe, out, resume=resume, overwrite=overwrite, console=console)
     if summary.progress is None or not _first_process():
         return
     for name, report in summary.reports.items():
-        console.print(class_table(report, f"{name}: {report.rows:,} rows"))
+        console.print(report_table(report, f"{name}: {report.rows:,} rows"))
     best = summary.progress.best
     if best is not None:
         console.print(f"kept the weights of step {best['step']}, the best on the dev rows", highlight=False)
-    console.print(f"saved to {out}; try: nearfar predict {out} FILE", highlight=False, soft_wrap=True)
+    use = "predict" if summary.classifies else "embed"
+    console.print(f"saved to {out}; try: nearfar {use} {out} FILE", highlight=False, soft_wrap=True)
 
 
 def gather_recipe(

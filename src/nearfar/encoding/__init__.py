@@ -2,7 +2,7 @@
 
 from nearfar.encoding.bundle import Card, save
 from nearfar.encoding.encoder import Built, Output, TextModel, build
-from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.heads import CenterHead, Head, LinearHead, LogisticHead, NeighborHead, make_head
 from nearfar.encoding.model import Model, Prediction, load
 from nearfar.encoding.packed import Stream
 from nearfar.encoding.pooling import POOLINGS, Pooling, pool
@@ -10,6 +10,7 @@ from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, Padded, TokenTable, tokenize
 
 __all__ = [
-    "POOLINGS", "Built", "Card", "Inputs", "LinearHead", "Model", "Output", "Padded", "Pooling", "Prediction", "Stream",
-    "TextModel", "TokenTable", "build", "find", "load", "pool", "save", "tokenize",
+    "POOLINGS", "Built", "Card", "CenterHead", "Head", "Inputs", "LinearHead", "LogisticHead", "Model", "NeighborHead",
+    "Output", "Padded", "Pooling", "Prediction", "Stream", "TextModel", "TokenTable", "build", "find", "load",
+    "make_head", "pool", "save", "tokenize",
 ]  # fmt: skip

@@ -53,6 +53,8 @@ class Card:
     """Whether the model reads pairs of texts joined in the tokenizer's pair format."""
     head: dict[str, Any] | None = None
     objective: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    """What the model was trained for: the kind of rows, the range of their scores, the threshold of a positive pair."""
     versions: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -133,6 +135,8 @@ def _check_card(card: Card) -> None:
         raise ValueError("labels must be two or more names")
     if not isinstance(card.head, dict | None):
         raise ValueError(f"head is {card.head!r}")
+    if not isinstance(card.task, dict):
+        raise ValueError(f"task is {card.task!r}")
 
 
 def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.heads import Head, LinearHead
 from nearfar.encoding.packed import Stream, take_apart
 from nearfar.encoding.pooling import Pooling, pool
 from nearfar.encoding.sources import LONGEST, Source, find
@@ -68,14 +68,14 @@ class TextModel(nn.Module):
         *,
         pooling: Pooling,
         native: bool = False,
-        head: LinearHead | None = None,
+        head: Head | None = None,
         fast: bool = True,
     ) -> None:
         super().__init__()
         if native and head is not None:
             raise SettingError("TextModel: a network with its own class head takes no second head.")
         self.network = network
-        self.head = head
+        self.head: Head | None = head
         self.pooling: Pooling = pooling
         self.native = native
         self.body = take_apart(network) if fast else None
@@ -90,7 +90,7 @@ class TextModel(nn.Module):
         """How many classes the head tells apart; 0 without a head."""
         if self.native:
             return int(self.network.config.num_labels)
-        return 0 if self.head is None else self.head.linear.out_features
+        return 0 if self.head is None else self.head.classes
 
     def inputs(self, table: TokenTable, rows: Sequence[int] | NDArray[np.int64]) -> Inputs:
         """Rows of a table in the form this model reads fastest."""

@@ -22,7 +22,7 @@ from nearfar.encoding.encoder import (
     open_tokenizer,
     require_pooler,
 )
-from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.heads import Head, make_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import TokenTable, tokenize
 from nearfar.errors import EncoderError, SettingError
@@ -159,12 +159,12 @@ def load(name: str | Path) -> Model:
         labels = tuple(config.id2label[place] for place in range(config.num_labels)) if native else None
     else:
         native, labels = card.native, card.labels
-    head = None
+    head: Head | None = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
         network, fresh = open_network(source, config, native=native)
         if labels is not None and not native:
-            head = LinearHead(int(config.hidden_size), len(labels), dropout=_dropout(card))
+            head = _empty_head(card, int(config.hidden_size), len(labels), name)
     if card is None:
         card = bundle.Card(
             pooling=source.pooling or "mean", max_length=choose_length(source, network, tokenizer, None),
@@ -188,9 +188,13 @@ def load(name: str | Path) -> Model:
     return Model(TextModel(network, pooling=card.pooling, native=card.native, head=head), tokenizer, card)  # type: ignore[arg-type]
 
 
-def _dropout(card: bundle.Card | None) -> float:
-    stated = (card.head if card is not None else None) or {}
-    return float(stated.get("dropout", 0.1))
+def _empty_head(card: bundle.Card | None, dim: int, classes: int, name: str | Path) -> Head:
+    try:
+        return make_head(card.head if card is not None else None, dim, classes)
+    except (TypeError, ValueError) as cause:
+        raise EncoderError(
+            f"{name}: the class head of its card cannot be made ({cause}). Is the folder whole?"
+        ) from cause
 
 
 def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:

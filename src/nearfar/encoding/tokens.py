@@ -60,6 +60,30 @@ class TokenTable:
         """(n,) tokens of each text, special tokens included."""
         return np.diff(self.offsets)
 
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> TokenTable:
+        """A table of these rows, in this order."""
+        spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in rows]
+        lengths = np.array([span.stop - span.start for span in spans], dtype=np.int64)
+        return TokenTable(
+            ids=np.concatenate([self.ids[:0], *(self.ids[span] for span in spans)]),
+            types=None
+            if self.types is None
+            else np.concatenate([self.types[:0], *(self.types[span] for span in spans)]),
+            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            truncated=0,
+            padding=self.padding,
+        )
+
+    def join(self, other: TokenTable) -> TokenTable:
+        """The rows of this table, then those of another."""
+        return TokenTable(
+            ids=np.concatenate([self.ids, other.ids]),
+            types=None if self.types is None or other.types is None else np.concatenate([self.types, other.types]),
+            offsets=np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+            truncated=self.truncated + other.truncated,
+            padding=self.padding,
+        )
+
     def stream(self, rows: Sequence[int] | NDArray[np.int64]) -> Stream:
         """The rows as the fast path reads them: one after the other, the longest first, without padding."""
         chosen = np.asarray(rows, dtype=np.int64)

@@ -1,20 +1,11 @@
 """What we want, in writing: the keys of a recipe, reading them, writing them."""
 
+from nearfar.recipe import objectives
+from nearfar.recipe.objectives import OBJECTIVES, CrossEntropy, CrossEntropySupCon, Objective, TripleEntropy
 from nearfar.recipe.overrides import Override, parse_override
 from nearfar.recipe.paths import resolve_paths
 from nearfar.recipe.reading import build_recipe, read_recipe
-from nearfar.recipe.schema import (
-    OBJECTIVES,
-    Batches,
-    CrossEntropy,
-    CrossEntropySupCon,
-    Data,
-    Encoder,
-    Objective,
-    Recipe,
-    Training,
-    TripleEntropy,
-)
+from nearfar.recipe.schema import Batches, Data, Encoder, Head, Recipe, Stage, Training
 from nearfar.recipe.writing import to_toml
 
 __all__ = [
@@ -24,12 +15,15 @@ __all__ = [
     "CrossEntropySupCon",
     "Data",
     "Encoder",
+    "Head",
     "Objective",
     "Override",
     "Recipe",
+    "Stage",
     "Training",
     "TripleEntropy",
     "build_recipe",
+    "objectives",
     "parse_override",
     "read_recipe",
     "resolve_paths",

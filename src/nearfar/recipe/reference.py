@@ -24,11 +24,11 @@ command line, too: `--set training.epochs=3`. There, the bare word `none` unsets
 
 def reference() -> str:
     """The whole page in Markdown."""
-    sections = [_INTRODUCTION, *_sections(Recipe, "", "Top of the file")]
+    sections = [_INTRODUCTION, *_sections(Recipe, "", "Top of the file", {})]
     return "\n".join(sections)
 
 
-def _sections(table: type, path: str, title: str, level: int = 2) -> list[str]:
+def _sections(table: type, path: str, title: str, known_as: dict[type, str], level: int = 2) -> list[str]:
     known = entries(table)
     rows = [_row(entry) for entry in known.values() if not _inner(entry)]
     sections = []
@@ -39,9 +39,17 @@ def _sections(table: type, path: str, title: str, level: int = 2) -> list[str]:
     for entry in known.values():
         full, inner = f"{path}{entry.name}", _inner(entry)
         header = f"`[[{full}]]`" if fits(entry.kind).items is not None else f"`[{full}]`"
-        for part in inner:
+        repeated = [part for part in inner if part in known_as]
+        if repeated:
+            places = sorted({known_as[part] for part in repeated})
+            sections.append(
+                f"{'#' * level} {header}\n\n{entry.key.about} Its tables are those of {', '.join(places)}.\n"
+            )
+        fresh = [part for part in inner if part not in known_as]
+        known_as.update(dict.fromkeys(fresh, f"`[{full}]`"))
+        for part in fresh:
             name = f"{header} with `name = {literal(tag(part))}`" if len(inner) > 1 else header
-            sections += _sections(part, f"{full}.", name)
+            sections += _sections(part, f"{full}.", name, known_as)
     return sections
 
 

@@ -6,19 +6,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
 from nearfar.recipe.keys import Key
+from nearfar.recipe.objectives import Auto, Objective
 
-ClassWeights: TypeAlias = Literal["none", "balanced"]
 Tracker: TypeAlias = Literal["tensorboard", "mlflow", "wandb"]
-
-# Keys that several objectives share.
-_Name = Key("The objective; it decides which other keys this table has.")
-_LearningRate = Key(
-    "The learning rate of the objective's own weights; unset means 100 times training.learning_rate.",
-    above=0,
-    at_most=10,
-)
-_LabelSmoothing = Key("The share of each target that is spread evenly over all classes.", at_least=0, below=1)
-_ClassWeights = Key('"balanced" weighs every class by the inverse of its frequency in the training texts.')
+HeadKind: TypeAlias = Literal["auto", "trained", "logistic", "nearest-center", "neighbors"]
+Shuffle: TypeAlias = Literal[
+    "auto", "random", "file-order", "balanced", "neighbors", "words", "clusters", "neighbor-ids"
+]
+Metric: TypeAlias = Literal[
+    "auto", "accuracy", "f1_macro", "f1_weighted", "spearman", "pearson", "f1", "average_precision", "map", "mrr",
+    "p@1", "ndcg@10", "has_positive@1", "has_positive@5",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +46,20 @@ class Data:
     score: Annotated[str | None, Key("The column with a graded similarity, where pairs have one.")] = None
     columns: Annotated[
         tuple[str, ...] | None, Key("The column names of a CSV or TSV file that has no header.", distinct=True)
+    ] = None
+    negative: Annotated[str | None, Key("The column with the negative, where rows are triplets.")] = None
+    query_id: Annotated[str | None, Key("The column with the id of the query, in ranking files.")] = None
+    doc_id: Annotated[str | None, Key("The column with the id of the document, in ranking files.")] = None
+    limit: Annotated[
+        int | Literal["S", "M", "L", "XL"] | None,
+        Key(
+            "The training texts that are used, drawn by the seed with the classes in proportion; S, M, L and XL are "
+            "1,000, 4,000, 10,000 and all.",
+            at_least=1,
+        ),
+    ] = None
+    per_class: Annotated[
+        int | None, Key("The training texts of each class that are used, drawn by the seed.", at_least=1)
     ] = None
     invalid: Annotated[
         Literal["refuse", "drop"], Key("Whether rows that cannot be used stop the run or are left out.")
@@ -80,108 +92,73 @@ class Encoder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy:
-    """Cross-entropy on the classes: each text's own class should be the likely one.
+class Head:
+    """What makes a class of a text vector."""
 
-    Formula:  L = -mean log softmax(logits)[own class]
-    Reads:    single texts or pairs joined by the tokenizer, one class each
-    Batches:  any
-    Related:  triple-entropy adds centers on the tokens, cross-entropy+supcon compares the texts of a batch
-    Paper:    the usual objective of fine-tuning: Devlin et al. 2019, arXiv:1810.04805
-    """
-
-    name: Annotated[Literal["cross-entropy"], _Name] = "cross-entropy"
-    learning_rate: Annotated[float | None, _LearningRate] = None
-    label_smoothing: Annotated[float, _LabelSmoothing] = 0.0
-    class_weights: Annotated[ClassWeights, _ClassWeights] = "none"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TripleEntropy:
-    """Cross-entropy blended with SoftTriple, which gives every class several centers.
-
-    Formula:  L = beta * cross-entropy + (1 - beta) * SoftTriple, the latter on every token with its text's class
-    Reads:    single texts or pairs joined by the tokenizer, one class each
-    Batches:  any
-    Related:  cross-entropy is the same without centers; cross-entropy+supcon needs classmates in the batch instead
-    Paper:    Sosnowski et al. 2022 (FedCSIS, arXiv:2112.08462); SoftTriple: Qian et al. 2019, arXiv:1909.05235
-    """
-
-    name: Annotated[Literal["triple-entropy"], _Name] = "triple-entropy"
-    learning_rate: Annotated[float | None, _LearningRate] = None
-    beta: Annotated[float, Key("The weight of cross-entropy; SoftTriple gets the rest.", at_least=0, at_most=1)] = 0.9
-    centers: Annotated[int, Key("The centers of each class, K in the paper.", at_least=1)] = 10
-    gamma: Annotated[float, Key("How softly a text is shared among the centers of a class.", above=0)] = 0.1
-    scale: Annotated[float, Key("The factor on all similarities, lambda in the paper.", above=0)] = 3.3
-    margin: Annotated[float, Key("How much nearer the own class has to be, delta in the paper.", at_least=0)] = 0.3
-    spread: Annotated[float, Key("The weight of the regularizer that merges needless centers.", at_least=0)] = 0.0
-    level: Annotated[
-        Literal["tokens", "text"], Key("Whether SoftTriple sees every token vector or one vector per text.")
-    ] = "tokens"
-    label_smoothing: Annotated[float, _LabelSmoothing] = 0.0
-    class_weights: Annotated[ClassWeights, _ClassWeights] = "none"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrossEntropySupCon:
-    """Cross-entropy blended with the supervised contrastive objective: classmates come near each other.
-
-    Formula:  L = (1 - weight) * cross-entropy + weight * SupCon on the L2-normalized text vectors
-    Reads:    single texts or pairs joined by the tokenizer, one class each
-    Batches:  two or more texts of a class; a text without a classmate in its batch counts for cross-entropy only
-    Related:  triple-entropy compares with trained centers, so it does not depend on the batch
-    Paper:    Gunel et al. 2021, arXiv:2011.01403; SupCon: Khosla et al. 2020, arXiv:2004.11362
-    """
-
-    name: Annotated[Literal["cross-entropy+supcon"], _Name] = "cross-entropy+supcon"
-    learning_rate: Annotated[float | None, _LearningRate] = None
-    weight: Annotated[
-        float, Key("The share of the contrastive part; cross-entropy gets the rest.", at_least=0, at_most=1)
-    ] = 0.9
-    temperature: Annotated[
-        float, Key("The divisor of all similarities; lower listens more to the nearest texts.", above=0)
-    ] = 0.3
-    label_smoothing: Annotated[float, _LabelSmoothing] = 0.0
-    class_weights: Annotated[ClassWeights, _ClassWeights] = "none"
-
-
-Objective: TypeAlias = CrossEntropy | TripleEntropy | CrossEntropySupCon
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    "cross-entropy": CrossEntropy,
-    "triple-entropy": TripleEntropy,
-    "cross-entropy+supcon": CrossEntropySupCon,
-}
-"""Every objective by the name a recipe uses."""
+    kind: Annotated[
+        HeadKind,
+        Key(
+            '"trained" learns with the encoder, the others are fitted to its vectors afterwards; "auto" trains a head '
+            "where the objective has cross-entropy and fits a logistic one otherwise."
+        ),
+    ] = "auto"
+    neighbors: Annotated[int, Key('How many nearest training texts vote, for "neighbors".', at_least=1)] = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
     """Which texts sit together in a step."""
 
-    size: Annotated[int, Key("The texts in a batch.", at_least=1)] = 32
+    size: Annotated[
+        int | None,
+        Key("The rows in a batch; unset means 64 for objectives that compare the texts of a batch, 32 otherwise.",
+            at_least=1),
+    ] = None  # fmt: skip
     chunk: Annotated[
         int | None,
         Key(
-            "The texts of a batch that are in memory at a time, with the same loss and gradients for a third more "
+            "The rows of a batch that are in memory at a time, with the same loss and gradients for a third more "
             "time; unset means all of them.",
             at_least=1,
         ),
     ] = None
     shuffle: Annotated[
-        Literal["random", "file-order"], Key("Whether every epoch has an order of its own or that of the file.")
-    ] = "random"
+        Shuffle,
+        Key(
+            'Who shares a batch: "balanced" keeps classmates together, the last four put like pairs together; "auto" '
+            "is balanced where an objective needs classmates and random otherwise."
+        ),
+    ] = "auto"
+    per_class: Annotated[int, Key("The texts of a class that sit together in a balanced batch.", at_least=2)] = 4
+    group: Annotated[int, Key("How many like pairs sit together.", at_least=2)] = 8
+    candidates: Annotated[int, Key("The nearest neighbors among which a group is chosen.", at_least=1)] = 500
+    by: Annotated[Literal["left", "right"], Key("Whose likeness decides, that of the left or the right texts.")] = (
+        "left"
+    )
+    reverse: Annotated[bool, Key("Whether the leftovers, which have no like pairs, come first in an epoch.")] = True
+    refresh: Annotated[
+        int, Key("The epochs after which neighbors and clusters are found anew with the current model.", at_least=1)
+    ] = 1
+    clusters: Annotated[int, Key("How many clusters there are, for clusters.", at_least=1)] = 300
+    words: Annotated[int, Key("How many words two pairs must share, for words and neighbor-ids.", at_least=1)] = 1
+    apart: Annotated[bool, Key("Whether pairs with an identical text are kept out of each other's group.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """How long and how fast to learn, and what to keep."""
 
-    epochs: Annotated[int, Key("How often every training text is seen.", at_least=1)] = 5
+    epochs: Annotated[
+        int | None,
+        Key("How often every training text is seen; unset means 5, and more where the data is small.", at_least=1),
+    ] = None
     max_steps: Annotated[
         int | None, Key("Stop after this many optimizer steps, even within an epoch; unset means no limit.", at_least=1)
     ] = None
-    learning_rate: Annotated[float, Key("The highest learning rate of the encoder.", above=0, at_most=10)] = 5e-5
+    learning_rate: Annotated[
+        float | None,
+        Key("The highest learning rate of the encoder; unset means what suits the objective.", above=0, at_most=10),
+    ] = None
     head_learning_rate: Annotated[
         float | None,
         Key(
@@ -209,22 +186,49 @@ class Training:
         Literal["auto", "fp32", "bf16"], Key('The number format of the arithmetic; "auto" asks the device.')
     ] = "auto"
     evaluate_every: Annotated[
-        int | Literal["epoch"], Key('The steps between two evaluations on the dev texts, or "epoch".', at_least=1)
-    ] = "epoch"
+        int | Literal["auto", "epoch"],
+        Key(
+            'The steps between two evaluations on the dev texts, or "epoch"; "auto" is the epoch, and fewer than that '
+            "where a run has more than ten.",
+            at_least=1,
+        ),
+    ] = "auto"
     metric: Annotated[
-        Literal["accuracy", "f1_macro", "f1_weighted"], Key("The score on the dev texts that picks the best model.")
-    ] = "f1_weighted"
+        Metric,
+        Key('The score on the dev rows that picks the best model; "auto" is what suits the data.'),
+    ] = "auto"
     patience: Annotated[
         int | None,
         Key("Stop after this many evaluations without improvement; unset means never.", at_least=1),
     ] = None
     checkpoint_every: Annotated[
-        int | Literal["epoch"], Key('The steps between two checkpoints, or "epoch".', at_least=1)
-    ] = "epoch"
+        int | Literal["auto", "epoch"],
+        Key(
+            'The steps between two checkpoints, or "epoch"; "auto" is the end of an epoch, and more often where epochs '
+            "are long, but at most once a minute.",
+            at_least=1,
+        ),
+    ] = "auto"
     keep_checkpoints: Annotated[int, Key("The newest checkpoints that are kept.", at_least=1)] = 2
     trackers: Annotated[
         tuple[Tracker, ...], Key("Where the scores are sent while training.", distinct=True, none=())
     ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One of several trainings in a row, each from the weights of the one before."""
+
+    objective: Annotated[Objective, Key("What this stage trains for.")] = field(default_factory=Auto)
+    epochs: Annotated[int | None, Key("How often it sees every row; unset means training.epochs.", at_least=1)] = None
+    learning_rate: Annotated[
+        float | None, Key("Its highest learning rate; unset means training.learning_rate.", above=0, at_most=10)
+    ] = None
+    batch_size: Annotated[int | None, Key("The rows in its batches; unset means batches.size.", at_least=1)] = None
+    shuffle: Annotated[
+        Shuffle | None,
+        Key("Who shares a batch; unset means batches.shuffle."),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,8 +240,10 @@ class Recipe:
     encoder: Annotated[Encoder, Key("The pretrained model that turns texts into vectors.")] = field(
         default_factory=Encoder
     )
-    objective: Annotated[Objective, Key("What makes a vector good or bad.")] = field(default_factory=CrossEntropy)
+    objective: Annotated[Objective, Key("What makes a vector good or bad.")] = field(default_factory=Auto)
+    head: Annotated[Head, Key("What makes a class of a text vector.")] = field(default_factory=Head)
     batches: Annotated[Batches, Key("Which texts sit together in a step.")] = field(default_factory=Batches)
     training: Annotated[Training, Key("How long and how fast to learn, and what to keep.")] = field(
         default_factory=Training
     )
+    stage: Annotated[tuple[Stage, ...], Key("Trainings in a row, in place of objective.", none=())] = ()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nearfar.training.learner import Batch, Learner, Views
+from nearfar.training.learner import Batch, Learner, Pieces
 
 
 def cached_backward(
@@ -24,22 +24,17 @@ def cached_backward(
     torch's generator: one seed for each chunk, used in both passes.
     """
     seeds = torch.randint(2**62, (len(chunks),)).tolist()
-    leaves: list[Views] = []
+    leaves: list[Pieces] = []
     with torch.no_grad():
         for chunk, seed in zip(chunks, seeds, strict=True):
             torch.manual_seed(seed)
-            views = learner.represent(chunk)
-            leaves.append({view: (vectors.requires_grad_(), labels) for view, (vectors, labels) in views.items()})
-    whole: Views = {
-        view: (torch.cat([leaf[view][0] for leaf in leaves]), torch.cat([leaf[view][1] for leaf in leaves]))
-        for view in leaves[0]
-    }
-    total, parts = learner.combine(whole)
+            pieces = learner.represent(chunk)
+            leaves.append({name: piece.requires_grad_(piece.is_floating_point()) for name, piece in pieces.items()})
+    total, parts = learner.combine({name: torch.cat([leaf[name] for leaf in leaves]) for name in leaves[0]})
     accept(total, parts)
     (total * share).backward()  # type: ignore[no-untyped-call]
     for chunk, seed, leaf in zip(chunks, seeds, leaves, strict=True):
         torch.manual_seed(seed)
-        views = learner.represent(chunk)
-        vectors = [views[view][0] for view in leaf]
-        gradients = [vector.grad for vector, _ in leaf.values()]
-        torch.autograd.backward(vectors, gradients)
+        pieces = learner.represent(chunk)
+        moved = [name for name, piece in leaf.items() if piece.grad is not None and pieces[name].requires_grad]
+        torch.autograd.backward([pieces[name] for name in moved], [leaf[name].grad for name in moved])

@@ -1,0 +1,164 @@
+"""What a recipe leaves open, filled in when the data is known: objective, batches, how long and how fast to learn.
+
+The figures behind these choices are in docs/why/small-data.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nearfar.assembly.data import Kind, RunData
+from nearfar.errors import SettingError
+from nearfar.recipe import Batches, CrossEntropy, Objective, Recipe, Training, TripleEntropy
+from nearfar.recipe.objectives import (
+    Auto,
+    BatchSoftmax,
+    Blend,
+    Contrastive,
+    CosineMSE,
+    CrossEntropySupCon,
+    LabelAware,
+    MultipleNegatives,
+    PairTriplet,
+    SupCon,
+    Triplet,
+)
+from nearfar.recipe.schema import HeadKind, Metric
+
+FEW_ROWS = 2_000
+"""Up to this many labeled texts, ``auto`` trains with supcon and fits a logistic head."""
+FEW_STEPS = 30
+"""Steps that a small data set gets at least."""
+COMPARING = (SupCon, CrossEntropySupCon, LabelAware, Triplet, Contrastive)
+"""Objectives that need classmates in the batch."""
+IN_BATCH = (*COMPARING, BatchSoftmax, MultipleNegatives, PairTriplet)
+"""Objectives that compare the rows of a batch with each other, and so gain from larger ones."""
+HEADED = (CrossEntropy, TripleEntropy, CrossEntropySupCon, LabelAware)
+"""Objectives with a cross-entropy, which trains a class head."""
+
+
+def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
+    """The recipe with nothing left open, and what the user should know about it."""
+    notes: list[str] = []
+    objective, told = _objective(recipe, data)
+    notes.extend(told)
+    published = any(isinstance(part, TripleEntropy) and part.preset == "as-published" for part in parts_of(objective))
+    if published:
+        objective = _published(objective)
+    elif isinstance(objective, TripleEntropy) and objective.centers is None:
+        objective = replace(objective, centers=10)
+    batches = _batches(recipe.batches, objective, published=published)
+    encoder = recipe.encoder
+    head = _head(recipe, objective, data)
+    if encoder.pooling is None and published:
+        encoder = replace(encoder, pooling="first")
+    elif encoder.pooling is None and (head != "trained" or data.kind != "classes"):
+        encoder = replace(encoder, pooling="mean")
+    if any(isinstance(part, TripleEntropy) and part.padding for part in parts_of(objective)) and encoder.fast:
+        raise SettingError(
+            "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
+        )
+    training = _training(recipe.training, objective, data, batches, published=published)
+    chosen = replace(
+        recipe, objective=objective, batches=batches, encoder=encoder, training=training,
+        head=replace(recipe.head, kind=head),
+    )  # fmt: skip
+    return chosen, notes
+
+
+def parts_of(objective: Objective) -> tuple[Objective, ...]:
+    """The objectives of a blend, or the one itself."""
+    return tuple(objective.parts.values()) if isinstance(objective, Blend) else (objective,)
+
+
+def needs_classmates(objective: Objective) -> bool:
+    """Whether the objective compares texts of one class with each other."""
+    return any(isinstance(part, COMPARING) for part in parts_of(objective))
+
+
+def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
+    objective = recipe.objective
+    if not isinstance(objective, Auto):
+        return objective, []
+    rate = objective.learning_rate
+    if data.kind == "classes":
+        few = len(data.train) <= FEW_ROWS and recipe.head.kind != "trained"
+        chosen: Objective = SupCon(learning_rate=rate) if few else CrossEntropy(learning_rate=rate)
+        many = "few" if few else "many"
+        reason = f"{len(data.train):,} labeled {'pairs' if data.train.shape == 'pairs' else 'texts'} are {many}"
+    elif data.kind == "scores":
+        chosen, reason = CosineMSE(learning_rate=rate), "the pairs have scores"
+    else:
+        chosen, reason = BatchSoftmax(learning_rate=rate), f"the rows are {data.kind}"
+    return chosen, [f"objective: {chosen.name}, because {reason}; --objective chooses another"]
+
+
+def _published(objective: Objective) -> Objective:
+    if isinstance(objective, Blend):
+        parts = {name: _published(part) for name, part in objective.parts.items()}
+        return replace(objective, parts=parts)  # type: ignore[arg-type]
+    if isinstance(objective, TripleEntropy):
+        return replace(
+            objective, centers=objective.centers or 2_000, learning_rate=objective.learning_rate or PUBLISHED_RATE
+        )
+    return objective
+
+
+PUBLISHED_RATE = 1e-5
+
+
+def _batches(batches: Batches, objective: Objective, *, published: bool) -> Batches:
+    comparing = any(isinstance(part, IN_BATCH) for part in parts_of(objective))
+    size = batches.size or (64 if comparing or published else 32)
+    shuffle = batches.shuffle
+    if shuffle == "auto":
+        shuffle = "balanced" if needs_classmates(objective) else "random"
+    return replace(batches, size=size, shuffle=shuffle)
+
+
+def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
+    kind = recipe.head.kind
+    trains = any(isinstance(part, HEADED) for part in parts_of(objective))
+    if data.kind != "classes":
+        return kind
+    if kind == "auto":
+        return "trained" if trains else "logistic"
+    if kind == "trained" and not trains:
+        raise SettingError(
+            f'head.kind is "trained", but {objective.name} has no cross-entropy to train a head with: '
+            'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
+        )
+    return kind
+
+
+def _training(
+    training: Training, objective: Objective, data: RunData, batches: Batches, *, published: bool
+) -> Training:
+    few = needs_classmates(objective) and not any(isinstance(part, HEADED) for part in parts_of(objective))
+    rate = training.learning_rate or (PUBLISHED_RATE if published else 1e-4 if few else 5e-5)
+    epochs = training.epochs
+    if epochs is None:
+        epochs = 5
+        if few:
+            assert batches.size is not None
+            per_epoch = -(-len(data.train) // (batches.size * training.accumulate))
+            epochs = max(3, int(np.ceil(FEW_STEPS / per_epoch)))
+    metric = training.metric
+    if metric == "auto":
+        metric = DEFAULT_METRICS[data.kind]
+    every = training.evaluate_every
+    if every == "auto":
+        steps = epochs * -(-len(data.train) // ((batches.size or 1) * training.accumulate))
+        every = "epoch" if epochs <= 10 else max(1, steps // 10)
+    head_rate = training.head_learning_rate or (PUBLISHED_RATE if published else None)
+    return replace(
+        training, learning_rate=rate, epochs=epochs, metric=metric, head_learning_rate=head_rate, evaluate_every=every
+    )
+
+
+DEFAULT_METRICS: dict[Kind, Metric] = {
+    "classes": "f1_weighted", "scores": "spearman", "pairs": "f1", "ranking": "map", "triplets": "accuracy",
+    "positives": "mrr",
+}  # fmt: skip

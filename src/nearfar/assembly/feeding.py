@@ -1,0 +1,92 @@
+"""Rows to batches: which sampler walks through them, and in which views the model sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.assembly.choosing import needs_classmates, parts_of
+from nearfar.assembly.data import RunData
+from nearfar.assembly.rows import EVALUATION_BATCH, Rows
+from nearfar.assembly.stages import Stage
+from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Sampler, Words, lonely
+from nearfar.encoding import Built
+from nearfar.errors import SettingError
+from nearfar.evaluation import embed_table
+from nearfar.recipe import Recipe
+from nearfar.recipe.objectives import BatchSoftmax, LabelAware, MultipleNegatives, PairTriplet
+from nearfar.training import Feed
+
+GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet)
+
+
+def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
+    """The training rows of a stage, ready to train on."""
+    recipe = stage.recipe
+    objectives = parts_of(recipe.objective)
+    columns, groups = rows.columns, None
+    if any(isinstance(part, LabelAware) for part in objectives):
+        every = np.arange(len(rows.labels))
+        columns = (every, every)
+    elif data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
+        groups = rows.groups()
+    return Feed(
+        tokens=rows.table,
+        labels=rows.labels,
+        sampler=_sampler(stage, built, data, rows),
+        lines=tuple(data.train.lines),
+        source=data.train.source,
+        columns=columns,
+        targets=rows.targets,
+        groups=groups,
+    )
+
+
+def company(feed: Feed, recipe: Recipe) -> list[str]:
+    """What a user should know about who sits together."""
+    if not needs_classmates(recipe.objective):
+        return []
+    alone = lonely(feed.labels, feed.sampler.batches(0))
+    if not alone:
+        return []
+    return [
+        f"{alone:,} of {len(feed):,} training texts have no classmate in their batch, so nothing draws them near; "
+        "larger batches (batches.size) or more texts of their classes would help"
+    ]
+
+
+def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
+    settings, seed, n = stage.recipe.batches, stage.seed, len(rows.labels)
+    size, shuffle = settings.size, settings.shuffle
+    assert size is not None
+    if shuffle == "random":
+        return RandomOrder(rows=n, size=size, seed=seed)
+    if shuffle == "file-order":
+        return FileOrder(rows=n, size=size)
+    if shuffle == "balanced":
+        if data.kind != "classes":
+            raise SettingError('batches.shuffle = "balanced" needs classes, and these rows are pairs; use "random".')
+        return Balanced(labels=rows.labels, size=size, per_class=min(settings.per_class, size), seed=seed)
+    if data.kind == "classes":
+        raise SettingError(
+            f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'
+        )
+    side = rows.columns[0 if settings.by == "left" else 1]
+    same = side if settings.apart else None
+    texts = data.train.texts[0 if settings.by == "left" else 1]
+    if shuffle == "words":
+        return Words(texts=texts, size=size, group=settings.group, shingle=settings.words, seed=seed, same=same)
+
+    def vectors() -> NDArray[np.float32]:
+        chosen: NDArray[np.float32] = embed_table(built.model, rows.table, batch_size=EVALUATION_BATCH)[side]
+        return chosen
+
+    shared: dict[str, Any] = {"rows": n, "size": size, "group": settings.group, "seed": seed, "vectors": vectors,
+                              "every": settings.refresh, "same": same}  # fmt: skip
+    if shuffle == "neighbors":
+        return Neighbors(**shared, candidates=settings.candidates, reverse=settings.reverse)
+    if shuffle == "clusters":
+        return Clusters(**shared, clusters=settings.clusters)
+    return NeighborIds(**shared, shingle=settings.words)

@@ -1,0 +1,139 @@
+"""Records as a model reads them: texts tokenized once, rows that point to them, and how they are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from nearfar.assembly.data import Kind, RunData, class_numbers
+from nearfar.data import Records, pair_targets, score_range, unit_scores
+from nearfar.encoding import Built, TextModel, TokenTable, tokenize
+from nearfar.evaluation import (
+    ClassReport,
+    PairReport,
+    RankingReport,
+    ScoreReport,
+    TripletReport,
+    evaluate_classes,
+    evaluate_pairs,
+    evaluate_ranking,
+    evaluate_retrieval,
+    evaluate_scores,
+    evaluate_triplets,
+)
+
+Report = ClassReport | ScoreReport | PairReport | RankingReport | TripletReport
+EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A part of the data, tokenized."""
+
+    table: TokenTable
+    """Each distinct text once; for classification each row."""
+    columns: tuple[NDArray[np.int64], ...]
+    """For each column of texts (n,) where in the table a row's text is; none means row i is text i."""
+    labels: NDArray[np.int64]
+    targets: NDArray[np.float32] | None = None
+
+    def groups(self) -> tuple[NDArray[np.int64], ...]:
+        """For each column (n,) ids: texts joined by positive pairs, however many there are between them, share one."""
+        ends = self.columns
+        positive = np.ones(len(ends[0]), dtype=bool) if self.targets is None else self.targets > 0.5
+        left, right = ends[0][positive], ends[1][positive]
+        size = len(self.table)
+        graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(size, size))
+        _, group = connected_components(graph, directed=False)
+        return tuple(group.astype(np.int64)[column] for column in ends)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The range of the training scores, by which all scores become numbers from 0 to 1."""
+
+    low: float
+    high: float
+
+
+def scale_of(data: RunData) -> Scale | None:
+    """The range of the scores of the training rows, where they have some."""
+    if data.kind != "scores":
+        return None
+    low, high = score_range(data.train)
+    return Scale(low, high)
+
+
+def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None) -> Rows:
+    """A part of the data as the model reads it."""
+    if data.kind == "classes":
+        table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
+        return Rows(table, (), class_numbers(records, data.classes))
+    texts, columns = distinct(records.texts)
+    table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
+    return Rows(table, columns, np.zeros(len(records), dtype=np.int64), targets_of(data.kind, records, scale))
+
+
+def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray[np.int64], ...]]:
+    """Every text once, in the order they come, and for each column where the text of a row is.
+
+    >>> distinct([["a", "b"], ["b", "c"]])
+    (['a', 'b', 'c'], (array([0, 1]), array([1, 2])))
+    """
+    places: dict[str, int] = {}
+    found = tuple(
+        np.array([places.setdefault(text, len(places)) for text in column], dtype=np.int64) for column in columns
+    )
+    return list(places), found
+
+
+def targets_of(kind: Kind, records: Records, scale: Scale | None) -> NDArray[np.float32] | None:
+    """(n,) what each pair should be, from 0 to 1; None where all rows are positives."""
+    if kind == "scores":
+        assert scale is not None
+        values, _ = unit_scores(records, low=scale.low, high=scale.high)
+        return np.array(values, dtype=np.float32)
+    if kind == "pairs":
+        return np.array(pair_targets(records), dtype=np.float32)
+    if kind == "ranking" and records.scores is not None:
+        return (np.array(records.scores) > 0).astype(np.float32)
+    return None
+
+
+def evaluator(
+    model: TextModel, rows: Rows, records: Records, data: RunData, *, thresholds: dict[str, float] | None = None
+) -> Callable[[], Report]:
+    """How the model does on these rows, whenever it is asked. ``thresholds`` are those the dev rows chose."""
+    size: dict[str, Any] = {"batch_size": EVALUATION_BATCH}
+    table = rows.table
+    if data.kind == "classes":
+        return lambda: evaluate_classes(model, table, rows.labels, data.classes, **size)
+    if data.kind == "triplets":
+        return lambda: evaluate_triplets(model, table, *rows.columns, **size)
+    left, right = rows.columns[:2]
+    if data.kind == "positives" or rows.targets is None:
+        queries, judged_left = np.unique(left, return_inverse=True)
+        corpus, judged_right = np.unique(right, return_inverse=True)
+        judged = np.unique(np.column_stack([judged_left, judged_right]), axis=0)
+        relevance = np.ones(len(judged), dtype=np.int64)
+        return lambda: evaluate_retrieval(model, table, queries, corpus, judged, relevance, **size)
+    if data.kind == "scores":
+        targets = rows.targets
+        return lambda: evaluate_scores(model, table, left, right, targets, **size)
+    if data.kind == "pairs":
+        truth = rows.targets > 0.5
+        chosen = thresholds or {}
+        return lambda: evaluate_pairs(
+            model, table, left, right, truth, threshold=chosen.get("threshold"),
+            accuracy_threshold=chosen.get("accuracy_threshold"), **size,
+        )  # fmt: skip
+    grades = np.array(records.scores, dtype=np.int64)
+    return lambda: evaluate_ranking(
+        model, table, left, right, grades, queries=records.queries, documents=records.documents, **size
+    )
