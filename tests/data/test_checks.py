@@ -114,3 +114,38 @@ def test_texts_that_are_in_training_too() -> None:
     assert "line 3 as line 2, line 4 as line 3" in notes[0]
     pairs = Records((["a"], ["b"]), None, None, [1], "p")
     assert compare(pairs, Records((["a"], ["c"]), None, None, [1], "q"), "dev") == ([], [])
+
+
+def test_pairs_that_are_in_training_the_other_way_round() -> None:
+    """Swapped pairs are shared; so are triplets with the same anchor and positive; rankings have an order."""
+    train = Records((["a", "c"], ["b", "d"]), None, None, [1, 2], "train")
+    _, notes = compare(train, Records((["B", "c"], ["a", "a"]), None, None, [7, 8], "dev"), "dev")
+    assert len(notes) == 1
+    assert "1 dev row also in the training data train (such as line 7 as line 1)" in notes[0]
+    triplets = Records((["a"], ["b"], ["x"]), None, None, [1], "train")
+    _, notes = compare(triplets, Records((["b"], ["a"], ["y"]), None, None, [3], "test"), "test")
+    assert "1 test row" in notes[0]
+    ranked = Records((["a"], ["b"]), None, [1.0], [1], "train", queries=["1"], documents=["1"])
+    swapped = Records((["b"], ["a"]), None, [1.0], [1], "dev", queries=["1"], documents=["1"])
+    assert compare(ranked, swapped, "dev") == ([], [])
+
+
+def test_queries_that_are_in_training_too() -> None:
+    """Counted by query, whatever their documents and ids are."""
+    train = Records((["a", "a", "b"], ["x", "y", "z"]), None, [1.0] * 3, [1, 2, 3], "t", queries=["1", "1", "2"])
+    dev = Records((["c", "A", "a"], ["x", "u", "v"]), None, [1.0] * 3, [5, 6, 7], "d", queries=["1", "9", "9"])
+    problems, notes = compare(train, dev, "dev")
+    assert problems == []
+    assert notes == [
+        "d: 1 dev query also in the training data t (such as line 6 as line 1): a result on it says little"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "queries", "named"), [(3, None, "triplets"), (2, ["q"], "queries with documents"), (2, None, "pairs")]
+)
+def test_shapes_that_do_not_match_are_named(columns: int, queries: list[str] | None, named: str) -> None:
+    """Every shape has a name in the message."""
+    other = Records((["a"],) * columns, None, None, [1], "dev", queries=queries)
+    problems, _ = compare(single(["a"], None), other, "dev")
+    assert [p.message for p in problems] == [f"the dev rows are {named} but the training rows are single texts"]

@@ -15,38 +15,57 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nearfar.data import Layout, Records, examine, read
+from nearfar.data import Layout, Records, Stream, doubts, examine, pair_targets, read, unit_scores
 from nearfar.errors import DataError, Problem
 
 WITHOUT_LINE = (  # faults of the file as a whole
     *("the file is empty", "only a header line", "there are no rows", "the list is empty", "no rows are left"),
     *("no column is recognized", "it is not clear which column", "there is no column"),
+    *("no scores", "are single texts"),
     *("not a Parquet file", "occur more than once", "more problems are not listed", "the one class"),
 )
+SHAPES: dict[str, tuple[str, ...]] = {
+    "texts": ("text", "label"),
+    "pairs": ("text_a", "text_b", "score"),
+    "triplets": ("anchor", "positive", "negative"),
+    "ranking": ("query_id", "query", "doc_id", "doc", "relevance"),
+    "corpus": ("doc_id", "doc"),
+}
 LINED = ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.txt", "a.csv.gz", "a.jsonl.gz")
 CASES_PER_FAULT = 6
 
 
-def sound(name: str, chance: random.Random) -> bytes:
-    """A sound file of this kind, of random size and content."""
+def sound(name: str, chance: random.Random, shape: str = "texts") -> bytes:
+    """A sound file of this kind and shape, of random size and content."""
     words = ["plain", "with, comma", 'with "quotes"', "tab\there", "line\nbreak", "日本語", "😀", "é", "x" * 300]
-    rows = [
-        {"text": " ".join(chance.choices(words, k=chance.randint(1, 4))), "label": chance.choice(["a", "b", "3"])}
-        for _ in range(chance.randint(2, 30))
-    ]
+
+    def value(column: str, number: int) -> str:
+        if column.endswith("_id"):
+            return f"{column}-{number // 2 if column == 'query_id' else number}"
+        if column in ("score", "relevance"):
+            return chance.choice(["0", "1", "2.5"])
+        if column == "label":
+            return chance.choice(["a", "b", "3"])
+        return (
+            f"question {number // 2}" if column == "query" else " ".join(chance.choices(words, k=chance.randint(1, 4)))
+        )
+
+    columns = SHAPES[shape]
+    rows = [{column: value(column, number) for column in columns} for number in range(chance.randint(2, 30))]
     kind = name.removesuffix(".gz").rpartition(".")[2]
     if kind == "csv":
-        body = "".join('"{}",{}\n'.format(row["text"].replace('"', '""'), row["label"]) for row in rows)
-        content = ("text,label\n" + body).encode()
+        quoted = ('"{}"'.format(each.replace('"', '""')) for row in rows for each in row.values())
+        body = "".join(",".join(next(quoted) for _ in columns) + "\n" for _ in rows)
+        content = (",".join(columns) + "\n" + body).encode()
     elif kind == "tsv":
-        body = "".join(" ".join(row["text"].split()) + "\t" + row["label"] + "\n" for row in rows)
-        content = ("text\tlabel\n" + body).encode()
+        body = "".join("\t".join(" ".join(each.split()) for each in row.values()) + "\n" for row in rows)
+        content = ("\t".join(columns) + "\n" + body).encode()
     elif kind == "jsonl":
         content = "".join(json.dumps(row, ensure_ascii=chance.random() < 0.5) + "\n" for row in rows).encode()
     elif kind == "json":
         content = json.dumps(rows, indent=chance.choice([None, 2])).encode()
     elif kind == "txt":
-        content = "".join(" ".join(row["text"].split()) + "\n" for row in rows).encode()
+        content = "".join(" ".join(row[columns[0]].split()) + "\n" for row in rows).encode()
     else:
         sink = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows), sink)
@@ -107,7 +126,8 @@ def values(content: bytes, chance: random.Random) -> bytes:
             return {chance.choice(["text", "label", "x"]): value(depth - 1) for _ in range(chance.randint(0, 3))}
         return [None, True, 10 ** chance.randint(0, 400), 1.5, math.nan, "", "\ud800 text"][kind]
 
-    rows = [{"text": value(1), "label": value(1)} if chance.random() < 0.7 else value(3) for _ in range(10)]
+    columns = SHAPES[chance.choice(list(SHAPES))]
+    rows = [{name: value(1) for name in columns} if chance.random() < 0.7 else value(3) for _ in range(10)]
     return (json.dumps(rows) if chance.random() < 0.5 else "\n".join(map(json.dumps, rows))).encode()
 
 
@@ -134,9 +154,9 @@ def cases() -> list[tuple[str, str, int]]:
     return [(name, fault, number) for name in names for fault in FAULTS for number in range(CASES_PER_FAULT)]
 
 
-def build(name: str, fault: str, number: int) -> bytes:
-    chance = random.Random(f"{name} {fault} {number}")
-    content = sound(name, chance)
+def build(name: str, fault: str, number: int, shape: str = "texts") -> bytes:
+    chance = random.Random(f"{name} {fault} {number} {shape}")
+    content = sound(name, chance, shape)
     packed = name.endswith(".gz") and number % 2 == 0  # damage inside the archive, or to the archive
     if packed:
         return gzip.compress(FAULTS[fault](gzip.decompress(content), chance), mtime=0)
@@ -147,7 +167,7 @@ def build(name: str, fault: str, number: int) -> bytes:
     return content
 
 
-def check_problems(problems: tuple[Problem, ...], source: str, content: bytes) -> None:
+def check_problems(problems: tuple[Problem, ...], source: str, content: bytes | None) -> None:
     assert problems
     for problem in problems:
         assert problem.where == source
@@ -158,17 +178,32 @@ def check_problems(problems: tuple[Problem, ...], source: str, content: bytes) -
             assert any(part in problem.message for part in WITHOUT_LINE), problem
         else:
             assert problem.line >= 1
-            if not source.endswith((".gz", ".parquet")):
+            if content is not None and not source.endswith((".gz", ".parquet")):
                 assert problem.line <= content.count(b"\n") + 1, problem
 
 
 def check_records(records: Records) -> None:
     assert len(records) >= 1
-    columns = [*records.texts, records.lines, *(c for c in (records.labels, records.scores) if c is not None)]
+    beside = (records.labels, records.scores, records.queries, records.documents)
+    columns = [*records.texts, records.lines, *(column for column in beside if column is not None)]
     assert {len(column) for column in columns} == {len(records)}
     assert all(text.strip() and text.encode() for column in records.texts for text in column)
     assert all(label == label.strip() != "" and label.encode() for label in records.labels or ())
     assert all(map(math.isfinite, records.scores or ()))
+    assert all(
+        each == each.strip() != "" and each.encode() for each in (*(records.queries or ()), *(records.documents or ()))
+    )
+    if records.shape == "ranking":
+        assert records.documents is not None
+        assert min(records.scores or [0]) >= 0
+        under = {(query, text) for query, (text, _) in zip(records.queries or (), records.keys(), strict=True)}
+        assert len(under) == len({query for query, _ in under})
+    doubts(records)
+    for targets in (pair_targets, unit_scores):
+        try:
+            targets(records)
+        except DataError as error:
+            check_problems(error.problems, records.source, None)
     assert all(earlier < later for earlier, later in zip(records.lines, records.lines[1:], strict=False)) or (
         records.source.endswith(".json")  # several objects may stand on one line
     )
@@ -209,8 +244,51 @@ def test_malformed_files(tmp_path: Path, invalid: str) -> None:
     assert all("refused" in seen for fault, seen in by_fault.items()), by_fault
 
 
+OTHERS = [shape for shape in SHAPES if shape != "texts"]
+
+
+@pytest.mark.parametrize("invalid", ["refuse", "drop"])
+@pytest.mark.parametrize("shape", OTHERS)
+def test_malformed_files_of_other_shapes(tmp_path: Path, shape: str, invalid: str) -> None:
+    """Pairs, triplets, rankings and corpora end in sound records or in a refusal, too, and a stream agrees."""
+    outcomes: Counter[str] = Counter()
+    for name in ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.jsonl.gz"):
+        for fault in FAULTS:
+            for number in range(2):
+                content = build(name, fault, number, shape)
+                (tmp_path / name).write_bytes(content)
+                found = examine(name, Layout(), tmp_path)
+                json.dumps(found.to_dict())
+                try:
+                    records = read(name, base=tmp_path, invalid=invalid)  # type: ignore[arg-type]
+                except DataError as error:
+                    outcomes["refused"] += 1
+                    check_problems(error.problems, name, content)
+                    assert found.problems
+                else:
+                    outcomes[records.shape] += 1
+                    check_records(records)
+                    assert found.usable == len(records)
+                stream = Stream(name, size=3, base=tmp_path, invalid=invalid)  # type: ignore[arg-type]
+                lines = [line for window in stream for line in window.lines]
+                try:
+                    whole = read(name, base=tmp_path, need="text", invalid=invalid)  # type: ignore[arg-type]
+                except DataError as error:
+                    with pytest.raises(DataError) as caught:
+                        stream.verdict()
+                    assert caught.value.problems == error.problems  # noqa: PT017  # the two refusals are compared
+                else:
+                    assert (lines, stream.verdict()) == (whole.lines, whole.notes)
+    assert sum(outcomes.values()) == 5 * 2 * len(FAULTS)
+    assert outcomes["refused"] >= 40
+    assert outcomes["texts" if shape == "corpus" else shape] >= 20
+
+
 def test_sound_files_are_read(tmp_path: Path) -> None:
     """What the damage starts from is read without a fault, so refusals are due to the damage."""
-    for name in [*LINED, "a.parquet"]:
-        (tmp_path / name).write_bytes(sound(name, random.Random(name)))
-        assert len(read(name, base=tmp_path)) >= 2
+    for shape in SHAPES:
+        for name in [*LINED, "a.parquet"]:
+            (tmp_path / name).write_bytes(sound(name, random.Random(name), shape))
+            records = read(name, base=tmp_path)
+            assert len(records) >= 2
+            assert records.shape == ("texts" if shape == "corpus" or name == "a.txt" else shape)

@@ -179,3 +179,90 @@ def test_samples_of_nothing(draw: Callable[..., list[int]]) -> None:
     """A sample has at least one row."""
     with pytest.raises(SettingError):
         draw(labeled(["x"]), 0, seed=0)
+
+
+def ranking(rows: list[tuple[str, float]], ids: list[str] | None = None) -> Records:
+    queries = [query for query, _ in rows]
+    documents = [f"d{n}" for n in range(len(rows))]
+    lines = list(range(1, 1 + len(rows)))
+    scores = [score for _, score in rows]
+    return Records((queries, documents), None, scores, lines, "r", queries=ids or queries, documents=documents)
+
+
+rankings = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from([0.0, 1.0])), min_size=1, max_size=40).map(
+    ranking
+)
+
+
+def asked(records: Records, rows: list[int]) -> set[str]:
+    return {records.texts[0][row] for row in rows}
+
+
+@settings(max_examples=150, deadline=None)
+@given(rankings, st.floats(0.01, 0.99), st.integers(2, 4), st.integers(0, 3))
+def test_a_query_stays_together(records: Records, fraction: float, k: int, seed: int) -> None:
+    """In shares, in folds and in samples; only a single query cannot be divided."""
+    number = len(set(records.texts[0]))
+    try:
+        stay, apart = share(records, fraction, seed=seed)
+    except DataError:
+        assert number == 1
+    else:
+        assert sorted(stay + apart) == list(range(len(records)))
+        assert stay
+        assert apart
+        assert asked(records, stay).isdisjoint(asked(records, apart))
+    try:
+        parts = folds(records, k, seed=seed)
+    except DataError:
+        assert number < k
+    else:
+        assert sorted(row for _, test in parts for row in test) == list(range(len(records)))
+        assert all(asked(records, train).isdisjoint(asked(records, test)) for train, test in parts)
+    sizes = Counter(records.texts[0])
+    try:
+        chosen = limit(records, 5, seed=seed)
+    except DataError:
+        assert min(sizes.values()) > 5
+    else:
+        assert 0 < len(chosen) <= 5
+        assert all(
+            Counter(records.texts[0][row] for row in chosen)[query] == sizes[query] for query in asked(records, chosen)
+        )
+
+
+def test_rankings_are_spread_by_whether_there_is_an_answer() -> None:
+    """Queries with and without a relevant document are divided in proportion."""
+    rows = [(f"{n}", float(n < 20 and place == 1)) for n in range(60) for place in range(3)]
+    records = ranking(rows)
+    _, apart = share(records, 0.1, seed=0)
+    assert Counter(int(query) < 20 for query in asked(records, apart)) == {True: 2, False: 4}
+    for _, test in folds(records, 5, seed=0):
+        assert Counter(int(query) < 20 for query in asked(records, test)) == {True: 4, False: 8}
+    chosen = limit(records, 20, seed=0)
+    assert Counter(int(query) < 20 for query in asked(records, chosen)) == {True: 2, False: 4}
+    assert limit(records, 20, seed=0) == chosen != limit(records, 20, seed=1)
+    with pytest.raises(DataError, match="every query has more than 2 rows"):
+        limit(records, 2, seed=0)
+    with pytest.raises(DataError, match="2 distinct queries cannot make 3 folds"):
+        folds(ranking([("a", 1.0), ("a", 0.0), ("b", 1.0)]), 3, seed=0)
+
+
+def test_a_query_under_two_ids_is_one_query() -> None:
+    """And rows of a ranking that is read as classes stay together by query as well."""
+    records = ranking([(f"{n % 10}", 1.0) for n in range(20)], [str(n) for n in range(20)])
+    classes = Records(records.texts, ["x", "y"] * 10, None, records.lines, "r", queries=records.queries)
+    for each in (records, classes):
+        for seed in range(5):
+            stay, apart = share(each, 0.3, seed=seed)
+            assert asked(each, stay).isdisjoint(asked(each, apart))
+
+
+def test_swapped_pairs_stay_together() -> None:
+    """A pair and its mirror image are the same for a split; so are triplets of the same anchor and positive."""
+    left, right = [str(n) for n in range(20)], [f"{n}x" for n in range(20)]
+    for extra in ((), ([f"n{n}" for n in range(40)],)):
+        records = Records((left + right, right + left, *extra), None, None, list(range(40)), "p")
+        for seed in range(3):
+            stay, apart = share(records, 0.3, seed=seed)
+            assert {row % 20 for row in stay}.isdisjoint({row % 20 for row in apart})

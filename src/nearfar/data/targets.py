@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from nearfar.data.ledger import Ledger, count, merged
@@ -174,7 +175,7 @@ def doubts(records: Records) -> tuple[list[Problem], list[str]]:
         problems.append(
             Problem(
                 records.source,
-                f"none of the {count(len(records), 'pair')} is of texts that belong together",
+                f"{count(len(records), 'pair')}, but none of texts that belong together",
                 "Add pairs that do (label or relevance 1): there is nothing to draw near.",
                 line=records.lines[0],
             )
@@ -214,7 +215,7 @@ def _two_kinds(records: Records) -> list[float] | None:
 
 
 def _meaning(label: str) -> float | None:
-    name = " ".join(label.casefold().replace("_", " ").replace("-", " ").split())
+    name = " ".join(re.sub(r"(?<=[a-z])[_-]", " ", label.casefold()).split())  # but -1 is not 1
     if name in LIKE:
         return 1.0
     return 0.0 if name in UNLIKE else None
