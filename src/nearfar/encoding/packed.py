@@ -87,7 +87,8 @@ class Body:
         noise = Noise(training=training)
         lengths = stream.lengths
         position = torch.from_numpy(_positions(lengths)).to(device) + self.first_position
-        x = F.embedding(stream.ids, self.words.weight) + F.embedding(position, self.positions.weight)
+        words = F.embedding(stream.ids, self.words.weight, sparse=self.words.sparse)
+        x = words + F.embedding(position, self.positions.weight)
         if self.types is not None:
             kinds = torch.zeros_like(stream.ids) if stream.types is None else stream.types
             x = x + F.embedding(kinds, self.types.weight)

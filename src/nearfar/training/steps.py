@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from nearfar.training.cached import cached_backward
 from nearfar.training.feed import Feed
 from nearfar.training.gather import average_gradients
 from nearfar.training.learner import Learner
+from nearfar.training.rows import LazyRows, ids_of
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,12 @@ def take_step(
     world: int,
     step: int,
     rates: dict[str, float],
+    lazy: Sequence[LazyRows] = (),
 ) -> StepResult:
     """Train on the ``members``, the batches that make up one step; each counts by its number of rows.
 
     With a ``chunk`` no more than that many texts have a graph at a time: see :mod:`nearfar.training.cached`.
+    The ``lazy`` rows are brought up to date before they are read, and updated with all other weights.
     """
     learner.train()
     texts = sum(len(rows) for rows in members)
@@ -64,6 +68,8 @@ def take_step(
         own = [
             batch.to(accelerator.device) for batch in feed.batches(learner.model, rows, chunk, rank=rank, world=world)
         ]
+        for rows_of in lazy:
+            rows_of.catch_up(ids_of(own))
         if len(own) > 1:
             cached_backward(learner, own, share, accept)
         else:
@@ -72,18 +78,30 @@ def take_step(
             accelerator.backward(total * share)
     weights = [weight for weight in learner.parameters() if weight.grad is not None]
     average_gradients(weights)
-    total_norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-    norm = float(total_norm)
+    gradients = [_numbers(weight) for weight in weights]
+    norm = float(torch.nn.utils.get_total_norm(gradients))
     if not math.isfinite(norm):
         broken = [name for name, weight in learner.named_parameters()
-                  if weight.grad is not None and not weight.grad.isfinite().all()]  # fmt: skip
+                  if weight.grad is not None and not _numbers(weight).isfinite().all()]  # fmt: skip
         where = f"{feed.place(members[0])}; first in {broken[0]}" if broken else feed.place(members[0])
         raise NotFiniteError(_reason("the gradient", norm, parts, where, step, rates))
-    if clip > 0:
-        torch.nn.utils.clip_grads_with_norm_(weights, clip, total_norm)
+    if 0 < clip < norm:
+        for gradient in gradients:
+            gradient.mul_(clip / norm)
+    for rows_of in lazy:
+        rows_of.step()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return StepResult(loss, parts, norm, texts)
+
+
+def _numbers(weight: Tensor) -> Tensor:
+    """The numbers of a weight's gradient, to read and to change: of the rows it has, where it has only some."""
+    assert weight.grad is not None
+    if weight.grad.is_sparse:
+        weight.grad = weight.grad.coalesce()
+        return weight.grad.values()
+    return weight.grad
 
 
 def _reason(what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]) -> str:
