@@ -33,6 +33,7 @@ from nearfar.training.optim import (
     restore_optimizer,
     set_rates,
 )
+from nearfar.training.rows import lazy_rows
 from nearfar.training.steps import StepResult, take_step
 
 Scores = dict[str, float]
@@ -122,7 +123,7 @@ def fit(
     rank, world = accelerator.process_index, accelerator.num_processes
     saver = _Saver(accelerator, learner, optimizer, store, journal, identity)
 
-    with _stop_signals() as asked_to_stop:
+    with _stop_signals() as asked_to_stop, lazy_rows(learner, optimizer, world=world) as lazy:
         while progress.step < plan.steps and not progress.stopped:
             order = order if order is not None else feed.sampler.batches(progress.epoch)
             while progress.batch < len(order) and progress.step < plan.steps and not progress.stopped:
@@ -134,6 +135,7 @@ def fit(
                 result = take_step(
                     accelerator, learner, optimizer, feed, members,
                     clip=settings.clip, chunk=chunk, rank=rank, world=world, step=progress.step + 1, rates=current,
+                    lazy=lazy,
                 )  # fmt: skip
                 progress.step += 1
                 progress.batch += len(members)
@@ -151,6 +153,8 @@ def fit(
                 if evaluate is not None and (
                     _due(settings.evaluate_every, progress.step, epoch_done=epoch_done) or last
                 ):
+                    for rows in lazy:
+                        rows.current()
                     _evaluate(evaluate, progress, settings, saver, journal, accelerator, listeners)
                 if epoch_done:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
