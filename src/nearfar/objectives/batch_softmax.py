@@ -167,14 +167,13 @@ class Fields(torch.autograd.Function):
     def backward(ctx: Any, picked: Tensor, slope: Tensor, slope_back: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of a logsumexp is a softmax, that of a positive's logit is itself."""
         logits, row, column, field, field_back = ctx.saved_tensors
-        field, field_back = (f.masked_fill(f == -torch.inf, 0) for f in (field, field_back))  # nobody: exp(-inf) is 0
         grad = torch.empty_like(logits)
         for at, here in _blocks(len(logits), row):
             block = grad[at]
             torch.sub(logits[at], field[at].unsqueeze(1), out=block).exp_().mul_(slope[at].unsqueeze(1))
             if len(field_back):
                 block[:, : len(field_back)] += (logits[at, : len(field_back)] - field_back).exp_().mul_(slope_back)
-            block[row[here] - at.start, column[here]] = picked[here]
+            block[row[here] - at.start, column[here]] = picked[here]  # instead of what they got as if negatives
         return grad, None, None, None
 
 
