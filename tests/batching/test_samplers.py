@@ -7,17 +7,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import FileOrder, RandomOrder
+from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Search, Words
 from nearfar.errors import SettingError
 
+APPROXIMATE = Search(exact_rows=0, list_rows=16, probes=2)
+
+
+def vectors(rows):
+    """The same vectors whenever asked, as from an encoder that does not learn."""
+    return lambda: np.random.default_rng(rows).standard_normal((rows, 6), dtype=np.float32)
+
+
+def texts(rows):
+    words = np.array(["red", "green", "blue", "car", "house", "soup", "cat", "the", "of", "is"])
+    return [" ".join(drawn) for drawn in words[np.random.default_rng(rows).integers(0, len(words), (rows, 3))]]
+
+
 SAMPLERS = {
-    "random": lambda rows, size: RandomOrder(rows=rows, size=size, seed=3),
-    "file order": lambda rows, size: FileOrder(rows=rows, size=size),
+    "random": lambda rows, size, seed=3: RandomOrder(rows=rows, size=size, seed=seed),
+    "file order": lambda rows, size, seed=3: FileOrder(rows=rows, size=size),
+    "balanced": lambda rows, size, seed=3: Balanced(
+        labels=np.random.default_rng(rows).integers(0, 5, rows), size=size, seed=seed
+    ),
+    "neighbors": lambda rows, size, seed=3: Neighbors(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2, candidates=5
+    ),
+    "neighbors, approximate": lambda rows, size, seed=3: Neighbors(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2, search=APPROXIMATE
+    ),
+    "clusters": lambda rows, size, seed=3: Clusters(rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2),
+    "neighbor ids": lambda rows, size, seed=3: NeighborIds(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2
+    ),
+    "neighbor ids, approximate": lambda rows, size, seed=3: NeighborIds(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2, search=APPROXIMATE
+    ),
+    "words": lambda rows, size, seed=3: Words(texts=texts(rows), size=size, seed=seed, group=2),
 }
+DRAWN = [kind for kind in SAMPLERS if kind != "file order"]
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-@given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 5))
+@given(st.integers(1, 200), st.integers(2, 50), st.integers(0, 5))
 def test_every_row_exactly_once_and_the_length_is_exact(kind, rows, size, epoch):
     """The sampler's law: len(s) is the number of batches, and together they are the data set."""
     sampler = SAMPLERS[kind](rows, size)
@@ -26,17 +57,28 @@ def test_every_row_exactly_once_and_the_length_is_exact(kind, rows, size, epoch)
     assert len(batches) == len(sampler)
     assert sorted(np.concatenate(batches).tolist()) == list(range(rows))
     assert all(len(batch) == size for batch in batches[:-1])
+    assert all(batch.dtype == np.int64 for batch in batches)
 
 
-def test_an_order_depends_on_seed_and_epoch_alone():
+@pytest.mark.parametrize("kind", DRAWN)
+def test_an_order_depends_on_seed_and_epoch_alone(kind):
     """Asked twice, or after another epoch, an epoch has the same batches; another seed or epoch has others."""
-    sampler = RandomOrder(rows=50, size=8, seed=3)
+    sampler = SAMPLERS[kind](120, 8)
     first = np.concatenate(sampler.batches(1))
     sampler.batches(0)
 
     assert np.concatenate(sampler.batches(1)).tolist() == first.tolist()
     assert np.concatenate(sampler.batches(0)).tolist() != first.tolist()
-    assert np.concatenate(RandomOrder(rows=50, size=8, seed=4).batches(1)).tolist() != first.tolist()
+    assert np.concatenate(SAMPLERS[kind](120, 8, seed=4).batches(1)).tolist() != first.tolist()
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_the_epoch_before_changes_nothing_where_each_epoch_is_drawn_anew(kind):
+    """Only samplers that encode every few epochs look at the batches of the epoch before."""
+    sampler = SAMPLERS[kind](50, 8)
+    before = [np.arange(50)[::-1]]
+
+    assert np.concatenate(sampler.batches(2, before)).tolist() == np.concatenate(sampler.batches(2)).tolist()
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)

@@ -25,8 +25,8 @@ class Balanced:
     have in the data. All batches have ``size`` rows, the last one what is left. Where no waiting run fits into the end
     of a batch, one is cut, if possible so that neither half is alone: the one half beside rows of its class, the
     other with two rows or more, or joined to the next run of its class. With ``size`` a multiple of ``per_class``
-    that is rare. Rows may still be alone: those of a class of one row, and single rows of the last batch;
-    :func:`lonely` counts them.
+    that is rare. Rows may still be alone: those of a class of one row, and a few where sizes do not work out, mostly
+    in the last batches; :func:`lonely` counts them.
 
     Args:
         labels: class number of each row.
@@ -99,13 +99,24 @@ class _Packing:
         rows: list[int] = []
         while self.waiting and len(rows) < size:
             space = size - len(rows)
-            at = next((at for at in self._ahead() if len(self.waiting[at]) <= space), None)
+            at = self._fitting(space)
             rows += self._take(at) if at is not None else self._split(space, {int(self.labels[row]) for row in rows})
         return np.array(rows, dtype=np.int64)
 
     def _ahead(self) -> range:
         last = len(self.waiting) - 1
         return range(last, max(-1, last - AHEAD), -1)
+
+    def _fitting(self, space: int) -> int | None:
+        """The next run that fits, if possible one that does not leave space for a single row."""
+        first = None
+        for at in self._ahead():
+            left = space - len(self.waiting[at])
+            if left == 0 or left > 1:
+                return at
+            if left == 1 and first is None:
+                first = at
+        return first
 
     def _take(self, at: int) -> list[int]:
         run = self.waiting.pop(at)

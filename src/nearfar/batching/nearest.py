@@ -288,6 +288,8 @@ def _joining(founder: int, near: Ids, used: NDArray[np.bool_], most: int, same: 
 def _recall(vectors: Vectors, index: _Index, nearest: int, queries: Rows) -> float:
     """Share of the ``nearest`` truly nearest rows found; rows exactly as near as the last of them count too."""
     nearest = min(nearest, len(vectors) - 1)
+    if nearest == 0:
+        return 1.0
     mine = vectors[queries]
     best = np.full((len(queries), nearest), -np.inf, dtype=np.float32)
     for number, chunk in enumerate(_chunks(vectors)):
