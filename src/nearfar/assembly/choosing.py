@@ -78,6 +78,11 @@ def needs_classmates(objective: Objective) -> bool:
     return any(isinstance(part, COMPARING) for part in parts_of(objective))
 
 
+def trains_head(objective: Objective) -> bool:
+    """Whether the objective has a cross-entropy, which trains a class head."""
+    return any(isinstance(part, HEADED) for part in parts_of(objective))
+
+
 def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
     objective = recipe.objective
     if not isinstance(objective, Auto):
@@ -120,7 +125,7 @@ def _batches(batches: Batches, objective: Objective, *, published: bool) -> Batc
 
 def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     kind = recipe.head.kind
-    trains = any(isinstance(part, HEADED) for part in parts_of(objective))
+    trains = trains_head(objective)
     if data.kind != "classes":
         return kind
     if kind == "auto":
@@ -136,7 +141,7 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
 def _training(
     training: Training, objective: Objective, data: RunData, batches: Batches, *, published: bool
 ) -> Training:
-    few = needs_classmates(objective) and not any(isinstance(part, HEADED) for part in parts_of(objective))
+    few = needs_classmates(objective) and not trains_head(objective)
     rate = training.learning_rate or (PUBLISHED_RATE if published else 1e-4 if few else 5e-5)
     epochs = training.epochs
     if epochs is None:

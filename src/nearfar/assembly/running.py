@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from nearfar.assembly.card import model_card, versions
-from nearfar.assembly.choosing import parts_of
+from nearfar.assembly.choosing import parts_of, trains_head
 from nearfar.assembly.data import RunData, read_data
 from nearfar.assembly.feeding import company, make_feed
 from nearfar.assembly.heads import fit_head
@@ -110,7 +110,7 @@ def _run(
     stages, notes = plan_stages(recipe, data)
     recipe = stages[-1].recipe
     precision, reason = choose_precision(recipe.training.precision)
-    headed = any(stage.recipe.head.kind == "trained" for stage in stages)
+    headed = data.kind == "classes" and any(trains_head(stage.recipe.objective) for stage in stages)
     built = build(
         recipe.encoder.name, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"),
         pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
@@ -185,11 +185,11 @@ class _Parts:
             if not fits:
                 report = task()
             else:
-                model.head = self.fit(recipe).to(next(model.parameters()).device)
+                trained, model.head = model.head, self.fit(recipe).to(next(model.parameters()).device)
                 try:
                     report = task()
                 finally:
-                    model.head = None
+                    model.head = trained
             if isinstance(report, PairReport) and report.chosen_here:
                 thresholds.update(threshold=report.threshold, accuracy_threshold=report.accuracy_threshold)
             return report

@@ -13,8 +13,8 @@ from nearfar.batching import Rows, Sampler, cut
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.training.learner import Batch
 
-Augment = Callable[[TokenTable, int], TokenTable]
-"""A table of texts and a seed to the table of the same texts, changed."""
+Augment = Callable[[Rows, int], TokenTable]
+"""Places of texts in the table and a seed to a table of these texts, changed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Feed:
             inputs = model.inputs(self.tokens, np.concatenate(texts))
         else:
             plain = self.tokens.take(np.concatenate(texts[:-1])) if len(texts) > 1 else None
-            changed = self.augment(self.tokens.take(texts[-1]), int(torch.randint(2**62, (1,))))
+            changed = self.augment(texts[-1], int(torch.randint(2**62, (1,))))
             table = changed if plain is None else plain.join(changed)
             inputs = model.inputs(table, np.arange(len(table)))
         return Batch(

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from nearfar.batching import Rows
-from nearfar.errors import CheckpointError, Interrupted
+from nearfar.errors import CheckpointError, Interrupted, SettingError
 from nearfar.recipe import Training
 from nearfar.seeding import stream
 from nearfar.training.checkpoints import Checkpoint, CheckpointStore
@@ -87,6 +87,8 @@ def plan_run(feed: Feed, settings: Training) -> Plan:
     """Count batches and steps before anything is computed."""
     batches = len(feed.sampler)
     per_epoch = -(-batches // settings.accumulate)
+    if settings.epochs is None:
+        raise SettingError("training.epochs has not been chosen yet.")
     steps = per_epoch * settings.epochs
     return Plan(len(feed), batches, per_epoch, min(steps, settings.max_steps or steps))
 
@@ -117,15 +119,22 @@ def fit(
     learner.to(accelerator.device)
     same_start(list(learner.parameters()))
     optimizer = build_optimizer(parameter_groups(learner, rates, settings.weight_decay))
-    progress, order = Progress(), None
+    progress = Progress()
+    order: list[Rows] | None = None
+    previous: list[Rows] | None = None
     if resume:
         progress, order = _resume(learner, optimizer, store, journal, identity, listeners)
+        if progress.batch == 0:  # the stored order is that of the epoch before
+            previous, order = order, None
     rank, world = accelerator.process_index, accelerator.num_processes
-    saver = _Saver(accelerator, learner, optimizer, store, journal, identity)
+    saver, clock = _Saver(accelerator, learner, optimizer, store, journal, identity), _Clock(accelerator)
 
     with _stop_signals() as asked_to_stop, lazy_rows(learner, optimizer, world=world) as lazy:
         while progress.step < plan.steps and not progress.stopped:
-            order = order if order is not None else feed.sampler.batches(progress.epoch)
+            if order is None:
+                for rows in lazy:
+                    rows.current()  # the sampler may ask the model
+                order = _next_order(feed, progress, previous, journal, listeners)
             while progress.batch < len(order) and progress.step < plan.steps and not progress.stopped:
                 began = time.perf_counter()
                 members = order[progress.batch : progress.batch + settings.accumulate]
@@ -159,18 +168,31 @@ def fit(
                 if epoch_done:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 stop = _any_process(accelerator, asked=bool(asked_to_stop))
-                due = _due(settings.checkpoint_every, progress.step, epoch_done=epoch_done)
-                if due or last or stop or progress.stopped:
-                    saver.checkpoint(progress, [] if epoch_done else order)
+                if stop or clock.due(settings.checkpoint_every, progress.step, epoch_done=epoch_done, last=last):
+                    saver.checkpoint(progress, order)
+                    clock.reset()
                 if stop and not (last or progress.stopped):
                     raise Interrupted(f"stopped after step {progress.step} of {plan.steps}; continue with --resume.")
                 if epoch_done:
                     break
-            order = None
+            previous, order = order, None
 
     if progress.best is not None:
         _load(learner, saver.best_weights(progress))
     return progress
+
+
+def _next_order(
+    feed: Feed, progress: Progress, previous: list[Rows] | None, journal: Journal, listeners: Sequence[Listener]
+) -> list[Rows]:
+    """The batches of the coming epoch, and what is to be known about how they were put together."""
+    order = feed.sampler.batches(progress.epoch, previous)
+    report = getattr(feed.sampler, "report", None)
+    if report is not None:
+        journal.write({"kind": "batches", "epoch": progress.epoch + 1, **asdict(report)})
+        for listener in listeners:
+            listener.notice(f"epoch {progress.epoch + 1}: {report}")
+    return order
 
 
 def _evaluate(
@@ -193,6 +215,29 @@ def _evaluate(
     accelerator.log({f"dev/{name}": score for name, score in scores.items()}, step=progress.step)
     for listener in listeners:
         listener.evaluation(entry)
+
+
+class _Clock:
+    """When the next checkpoint is due. Checkpoints change nothing in a run, so these may follow the time of day."""
+
+    SHORT, LONG = 60.0, 600.0
+    """Seconds: with "auto", epochs' ends wait at least for the one and steps at most for the other."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.reset()
+
+    def reset(self) -> None:
+        """A checkpoint was written."""
+        self.began = time.monotonic()
+
+    def due(self, every: int | str, step: int, *, epoch_done: bool, last: bool) -> bool:
+        """Whether to write one after this step; all processes say the same."""
+        if every != "auto":
+            return last or _due(every, step, epoch_done=epoch_done)
+        passed = time.monotonic() - self.began
+        wanted = (passed > self.SHORT and (epoch_done or last)) or passed > self.LONG
+        return _any_process(self.accelerator, asked=wanted)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,256 @@
+"""Every objective trains from a recipe, leaves a model that does its work, and resumes to the same bits."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.assembly import run
+from nearfar.errors import DataError, Interrupted, SettingError
+from nearfar.recipe import OBJECTIVES, Recipe, build_recipe
+from tests.training.runs import digest, write_texts
+
+CLASS_OBJECTIVES = [
+    "cross-entropy", "triple-entropy", "soft-triple", "cross-entropy+supcon", "supcon", "label-aware", "proxy-nca",
+    "triplet", "contrastive",
+]  # fmt: skip
+PAIR_OBJECTIVES = ["batch-softmax", "mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs"]
+THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
+
+
+def write_pairs(path: Path, kind: str, rows: int = 40) -> Path:
+    """Pairs of made-up texts; those about the same thing belong together."""
+    source = random.Random(0)  # noqa: S311 - no secret
+    made: list[dict[str, Any]] = []
+    for row in range(rows):
+        one = THINGS[row % len(THINGS)]
+        other = one if row % 3 else source.choice([thing for thing in THINGS if thing != one])
+        left, right = f"the {one} number {row}", f"number {row} of a {other}"
+        if kind == "scores":
+            made.append({"text_a": left, "text_b": right, "score": 5.0 * (one == other)})
+        elif kind == "pairs":
+            made.append({"text_a": left, "text_b": right, "label": int(one == other)})
+        elif kind == "positives":
+            made.append({"text_a": left, "text_b": f"number {row} of a {one}"})
+        elif kind == "triplets":
+            made.append({"anchor": left, "positive": f"number {row} of a {one}", "negative": f"no {other} at all"})
+        else:
+            made.append({"query_id": one, "query": f"the {one}", "doc_id": str(row), "doc": right,
+                         "relevance": int(one == other)})  # fmt: skip
+    path.write_text("\n".join(json.dumps(one) for one in made) + "\n", encoding="utf-8")
+    return path
+
+
+def recipe_of(train: Path, objective: dict[str, Any], **tables: Any) -> Recipe:
+    values: dict[str, Any] = {
+        "seed": 3,
+        "data": {"train": str(train), "dev": 0.25},
+        "encoder": {"name": "toy", "max_length": 24},
+        "objective": objective,
+        "batches": {"size": 12},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "checkpoint_every": 1},
+    }
+    for name, table in tables.items():
+        values[name] = {**values.get(name, {}), **table} if isinstance(table, dict) else table
+    return build_recipe(values, [], where="test")
+
+
+class StopAt:
+    """A listener that asks the run to stop, as Ctrl-C does, once it has seen a step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, entry: dict[str, Any]) -> None:
+        if entry["step"] == self.at:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def evaluation(self, entry: dict[str, Any]) -> None: ...
+
+    def notice(self, text: str) -> None: ...
+
+
+def test_every_objective_is_tried_here():
+    assert {*CLASS_OBJECTIVES, *PAIR_OBJECTIVES, "auto", "blend"} == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize("name", CLASS_OBJECTIVES)
+def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
+    """Interrupted at an odd step and resumed, the folder has the same weights as one that was left alone."""
+    recipe = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": name})
+    summary = run(recipe, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopAt(3),))
+    run(recipe, tmp_path / "cut", resume=True)
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
+    assert set(summary.reports["dev"].scores) >= {"accuracy", "f1_weighted"}
+    model = nearfar.load(tmp_path / "whole")
+    (found,) = model.predict(["a horse and an otter"])
+    assert found.label in ("fruit", "tool", "animal")
+    assert sum(found.probabilities.values()) == pytest.approx(1, abs=1e-5)
+    steps = [json.loads(line) for line in (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(entry["loss"]) for entry in steps if entry["kind"] == "step")
+
+
+@pytest.mark.parametrize("kind", ["scores", "pairs"])
+@pytest.mark.parametrize("name", PAIR_OBJECTIVES)
+def test_a_pair_objective_trains_and_resumes(name, kind, tmp_path):
+    recipe = recipe_of(write_pairs(tmp_path / "pairs.jsonl", kind), {"name": name})
+    summary = run(recipe, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopAt(3),))
+    run(recipe, tmp_path / "cut", resume=True)
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
+    assert ("spearman" if kind == "scores" else "f1") in summary.reports["dev"].scores
+    assert nearfar.load(tmp_path / "whole").embed(["the apple"]).shape == (1, 64)
+
+
+@pytest.mark.parametrize("kind", ["positives", "triplets", "ranking"])
+@pytest.mark.parametrize("name", ["auto", "batch-softmax", "mnrl", "pair-triplet"])
+def test_other_shapes_of_rows_train(kind, name, tmp_path):
+    recipe = recipe_of(write_pairs(tmp_path / "rows.jsonl", kind), {"name": name})
+    summary = run(recipe, tmp_path / "model")
+
+    wanted = {"positives": "mrr", "triplets": "accuracy", "ranking": "map"}[kind]
+    assert wanted in summary.reports["dev"].scores
+
+
+@pytest.mark.parametrize("head", ["logistic", "nearest-center", "neighbors"])
+@pytest.mark.parametrize("name", ["supcon", "cross-entropy"])
+def test_a_fitted_head_is_saved_and_says_what_the_run_said(head, name, tmp_path):
+    train, test = write_texts(tmp_path / "texts.csv", 48), write_texts(tmp_path / "test.csv", 30)
+    recipe = recipe_of(train, {"name": name}, head={"kind": head}, data={"train": str(train), "test": str(test)})
+    summary = run(recipe, tmp_path / "model")
+    model = nearfar.load(tmp_path / "model")
+
+    rows = [line.split(",") for line in test.read_text().splitlines()[1:]]
+    right = np.mean(
+        [found.label == label for found, (_, label) in zip(model.predict([r[0] for r in rows]), rows, strict=True)]
+    )
+    assert right == pytest.approx(summary.reports["test"].scores["accuracy"])
+    assert model.card.head["kind"] == head
+
+
+def test_a_blend_logs_every_part(tmp_path):
+    objective = {
+        "name": "blend", "weights": {"contrast": 0.1},
+        "parts": {"contrast": {"name": "batch-softmax", "trainable": True}, "mse": {"name": "cosine-mse"}},
+    }  # fmt: skip
+    run(recipe_of(write_pairs(tmp_path / "pairs.jsonl", "scores"), objective), tmp_path / "model")
+    steps = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
+    for entry in steps:
+        if entry["kind"] == "step":
+            assert set(entry["parts"]) == {"contrast", "mse"}
+            assert entry["loss"] == pytest.approx(0.1 * entry["parts"]["contrast"] + entry["parts"]["mse"], rel=1e-4)
+
+
+def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
+    train = write_pairs(tmp_path / "pairs.jsonl", "scores")
+    stages = [{"objective": {"name": "batch-softmax"}}, {"objective": {"name": "cosine-mse"}, "epochs": 3}]
+    recipe = recipe_of(train, {"name": "auto"}, stage=stages)
+    run(recipe, tmp_path / "whole")
+
+    class StopInSecond(StopAt):
+        def step(self, entry: dict[str, Any]) -> None:
+            if "cosine_mse" in entry["parts"]:
+                super().step(entry)
+
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopInSecond(2),))
+    run(recipe, tmp_path / "cut", resume=True)
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
+    for folder in ("whole", "cut"):
+        first, second = (
+            [json.loads(line) for line in (tmp_path / folder / f"journal-{number}.jsonl").read_text().splitlines()]
+            for number in (1, 2)
+        )
+        assert [entry["step"] for entry in first if entry["kind"] == "step"] == list(range(1, 7))
+        assert [entry["step"] for entry in second if entry["kind"] == "step"] == list(range(1, 10))
+    alone = recipe_of(train, {"name": "batch-softmax"})
+    run(alone, tmp_path / "alone")
+    assert digest(tmp_path / "alone") != digest(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("shuffle", ["random", "file-order", "neighbors", "words", "clusters", "neighbor-ids"])
+def test_every_order_of_batches_trains_and_resumes(shuffle, tmp_path):
+    """Also between two encodings: the epoch plan in force is part of the checkpoint."""
+    recipe = recipe_of(
+        write_pairs(tmp_path / "pairs.jsonl", "pairs"), {"name": "batch-softmax"},
+        batches={"size": 12, "shuffle": shuffle, "group": 4, "refresh": 2, "clusters": 3},
+        training={"epochs": 4, "learning_rate": 1e-3, "checkpoint_every": 1},
+    )  # fmt: skip
+    run(recipe, tmp_path / "whole")
+    for at in (2, 3, 5):  # within the first epoch, at its end, within the second
+        cut = tmp_path / f"cut-{at}"
+        with pytest.raises(Interrupted):
+            run(recipe, cut, listeners=(StopAt(at),))
+        run(recipe, cut, resume=True)
+        assert digest(cut) == digest(tmp_path / "whole"), at
+    grouped = [
+        entry
+        for entry in map(json.loads, (tmp_path / "whole" / "journal.jsonl").read_text().splitlines())
+        if entry["kind"] == "batches"
+    ]
+    assert bool(grouped) == (shuffle not in ("random", "file-order"))
+    assert all(entry["groups"] >= 1 for entry in grouped)
+
+
+def test_a_weighting_network_is_trained_and_not_saved(tmp_path):
+    recipe = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": "label-aware"})
+    run(recipe, tmp_path / "model")
+    steps = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
+    parts = [entry["parts"]["weighting"] for entry in steps if entry["kind"] == "step"]
+    assert len(set(parts)) == len(parts)
+    plain = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": "cross-entropy"})
+    run(plain, tmp_path / "plain")
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "plain").glob("*.safetensors")}
+    assert {path.name: path.stat().st_size for path in (tmp_path / "model").glob("*.safetensors")} == sizes
+
+
+BAD = {
+    "one class": ({"name": "auto"}, {}, "label"),
+    "a trained head without cross-entropy": ({"name": "supcon"}, {"head": {"kind": "trained"}}, "logistic"),
+    "neighbors for classes": ({"name": "supcon"}, {"batches": {"shuffle": "neighbors"}}, "balanced"),
+    "padding on the fast path": ({"name": "triple-entropy", "padding": True}, {}, "encoder.fast"),
+    "a blend of nothing": ({"name": "blend"}, {}, "objective.parts"),
+    "a weight without a part": (
+        {"name": "blend", "weights": {"b": 1.0}, "parts": {"a": {"name": "supcon"}}}, {}, "no part",
+    ),
+    "texts and pairs": (
+        {"name": "blend", "parts": {"a": {"name": "supcon"}, "b": {"name": "mnrl"}}}, {}, "same kind of rows",
+    ),
+    "pairs wanted": ({"name": "mnrl"}, {}, "--pair"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD, ids=BAD.keys())
+def test_what_cannot_work_is_refused_with_the_remedy(case, tmp_path):
+    objective, tables, remedy = BAD[case]
+    train = write_texts(tmp_path / "texts.csv", 24)
+    if case == "one class":
+        train.write_text("text,label\na,x\nb,x\nc,x\n")
+    with pytest.raises((DataError, SettingError), match=remedy):
+        run(recipe_of(train, objective, **tables), tmp_path / "model")
+
+
+def test_few_texts_are_drawn_by_seed_and_class(tmp_path):
+    train = write_texts(tmp_path / "texts.csv", 60)
+    summary = run(
+        recipe_of(train, {"name": "auto"}, data={"train": str(train), "dev": 0, "per_class": 4}), tmp_path / "m"
+    )
+    assert summary.progress is not None
+    assert summary.progress.texts % 12 == 0
+    text = (tmp_path / "m" / "README.md").read_text()
+    assert "| train | texts.csv | 12 |" in text
