@@ -6,15 +6,18 @@ import tomllib
 import pytest
 
 from nearfar.errors import RecipeError
-from nearfar.recipe import OBJECTIVES, Data, Recipe, TripleEntropy, read_recipe, to_toml
+from nearfar.recipe import OBJECTIVES, Batches, Data, Recipe, Stage, Training, TripleEntropy, read_recipe, to_toml
 from nearfar.recipe.keys import entries
 from nearfar.recipe.literals import key_literal, literal
+from nearfar.recipe.objectives import Blend, LabelAware, SupCon
 
-VALID = (
-    to_toml(Recipe(data=Data(train="a.csv", columns=("text", "label")), objective=TripleEntropy()))
-    + """# "odd" [things]
-"""
+ALONE = Recipe(data=Data(train="a.csv", columns=("text", "label")), objective=TripleEntropy())
+BLENDED = Recipe(
+    data=Data(train="a.csv"),
+    objective=Blend(weights={"a b": 0.5}, parts={"a b": SupCon(), "c": LabelAware(weighting="minilm")}),
+    stage=(Stage(objective=SupCon(), epochs=1), Stage(objective=Blend(parts={"x": TripleEntropy(centers=3)}))),
 )
+VALID = [f'{to_toml(recipe)}# "odd" [things]\n' for recipe in (ALONE, BLENDED)]
 ODD = ["true", "-1", "0", "3.0", "1e400", "nan", "-inf", "''", '"x"', "[]", "[1, 'a']", "{}", "{ a = { b = 1 } }"]
 ODD += [
     "1979-05-27",
@@ -29,11 +32,12 @@ ODD += [
     "",
 ]
 ODD += ["'minilm'", "[[]]", "1979-05-27T07:32:00Z", '"\\u0000"', "1_0", "'epoch'", "0.5"]
-KEYS = [name for table in (Recipe, Data, *OBJECTIVES.values()) for name in entries(table)] + ["zz", "a b", "", "é"]
+TABLES = (Recipe, Data, Batches, Training, Stage, *OBJECTIVES.values())
+KEYS = [name for table in TABLES for name in entries(table)] + ["zz", "a b", "", "é"]
 
 
 def mutated_bytes(source):
-    raw = bytearray(VALID.encode("utf-8"))
+    raw = bytearray(source.choice(VALID).encode("utf-8"))
     for _ in range(source.randint(1, 6)):
         at = source.randrange(len(raw))
         raw[at : at + source.randint(0, 2)] = bytes(
@@ -43,7 +47,7 @@ def mutated_bytes(source):
 
 
 def mutated_lines(source):
-    lines = VALID.split("\n")
+    lines = source.choice(VALID).split("\n")
     for _ in range(source.randint(1, 4)):
         at = source.randrange(len(lines))
         action = source.choice(["drop", "double", "swap", "cut", "quote"])
@@ -62,7 +66,7 @@ def mutated_lines(source):
 
 
 def mutated_values(source):
-    lines = VALID.split("\n")
+    lines = source.choice(VALID).split("\n")
     assignments = [at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")]
     for at in source.sample(assignments, source.randint(1, 5)):
         lines[at] = f"{lines[at].split(' = ')[0]} = {source.choice(ODD)}"
@@ -70,14 +74,16 @@ def mutated_values(source):
 
 
 def mutated_keys(source):
-    lines = VALID.split("\n")
+    lines = source.choice(VALID).split("\n")
     for _ in range(source.randint(1, 4)):
         at = source.randrange(len(lines))
         line = lines[at]
         if line.startswith("["):
-            lines[at] = source.choice([f"[{line}]", "[training.x]", "[zz]", '["data"]', line.replace("a", "e")])
+            odd = [f"[{line}]", "[training.x]", "[zz]", '["data"]', "[[stage]]", "[objective.parts.zz]"]
+            lines[at] = source.choice([*odd, line.replace("a", "e")])
         else:
-            lines[at] = f"{key_literal(source.choice(KEYS))} ={line.partition('=')[2]}"
+            name = source.choice([literal(line.partition(" =")[0]), key_literal(source.choice(KEYS))])
+            lines[at] = f"{name} ={line.partition('=')[2]}"
     return "\n".join(lines).encode("utf-8")
 
 
@@ -90,7 +96,7 @@ def random_toml(source):
             return {source.choice(KEYS): value(depth - 1) for _ in range(source.randint(0, 3))}
         return [source.randint(-9, 99), source.random(), True, "text", float("nan")][kind]
 
-    tables = ["data", "encoder", "objective", "batches", "training", "zz"]
+    tables = [*entries(Recipe), "objective.parts", "objective.parts.a", "stage.objective", "zz"]
     lines = [f"{key_literal(source.choice(KEYS))} = {literal(value(3))}"]
     for table in source.sample(tables, source.randint(0, 6)):
         lines.append(source.choice(["[{}]", "[{}]", "[[{}]]", "[{}.more]"]).format(table))
@@ -110,14 +116,21 @@ def read_or_refusal(file):
         return error
 
 
+def without(text, *tables):
+    """The text of a recipe without some of its tables."""
+    parts = text.split("\n\n")
+    return "\n\n".join(part for part in parts if not part.startswith(tuple(f"[{table}]" for table in tables)))
+
+
 def has_no_line(problem):
     """The file as a whole lacks something, or cannot be read as text."""
     return problem.message in ("the table [data] is missing",) or "is not UTF-8" in problem.message
 
 
 def test_the_recipe_under_attack_is_valid(tmp_path):
-    (tmp_path / "recipe.toml").write_text(VALID)
-    assert read_recipe(tmp_path / "recipe.toml").objective == TripleEntropy()
+    for text, recipe in zip(VALID, (ALONE, BLENDED), strict=True):
+        (tmp_path / "recipe.toml").write_text(text)
+        assert read_recipe(tmp_path / "recipe.toml") == recipe
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -150,10 +163,13 @@ def test_malformed_recipes_are_read_or_refused(tmp_path, form):
     assert fine > 0 or form is random_toml
 
 
-def test_every_key_refuses_every_odd_value_at_its_own_line(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "least"), [(VALID[0], 1000), (without(VALID[1], "encoder", "head", "batches", "training"), 700)]
+)
+def test_every_key_refuses_every_odd_value_at_its_own_line(tmp_path, text, least):
     """One wrong value at a time: whatever is refused is refused on the line it stands on."""
     file = tmp_path / "recipe.toml"
-    lines = VALID.split("\n")
+    lines = text.split("\n")
     refused = 0
     for at, line in enumerate(lines):
         if " = " not in line or line.startswith("#"):
@@ -169,7 +185,7 @@ def test_every_key_refuses_every_odd_value_at_its_own_line(tmp_path):
                 if name != "name":  # another objective refuses other lines, too
                     last = {len(lines) - 1} if "end of the file" in str(error) else set()
                     assert places <= {at + 1} | last, (name, odd, error)
-    assert refused > 500
+    assert refused > least
 
 
 def test_toml_that_python_reads_is_always_scanned(tmp_path):

@@ -148,9 +148,10 @@ def test_a_choice_without_a_default_needs_its_name():
 
 
 def test_a_table_where_a_list_of_tables_fits_is_refused():
-    ((line, message, _),) = problems("[stage]\nepochs = 1\n")
+    ((line, message, remedy),) = problems("[stage]\nepochs = 1\n")
     assert line == 1
     assert message == "stage is a list, each entry a table, got a table"
+    assert remedy == "Write [[stage]] in the recipe, once for every entry, and its keys below."
 
 
 def test_a_missing_key_of_an_entry_has_the_line_of_the_entry():
@@ -163,7 +164,13 @@ def test_a_missing_key_of_an_entry_has_the_line_of_the_entry():
 
 def test_keys_of_inner_tables_are_known_elsewhere():
     ((_, _, remedy),) = problems("epochs = 1\n")
-    assert remedy == "epochs belongs in [stage] or in [last]."
+    assert remedy == "epochs belongs in [last] or in [[stage]]."
+    ((_, _, remedy),) = problems("push = 1\n")
+    assert remedy == 'push belongs in [[task]] with name = "far".'
+    ((_, _, remedy),) = problems("weights = 1\n")
+    assert (
+        remedy == 'weights belongs in [stage.objective] with name = "blend" or in [last.objective] with name = "blend".'
+    )
 
 
 def test_flags_reach_into_lists():

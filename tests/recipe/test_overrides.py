@@ -1,11 +1,13 @@
 """Flags: how they are read, that they win, and that problems name them."""
 
 import copy
+from operator import attrgetter
 
 import pytest
 
 from nearfar.errors import RecipeError
 from nearfar.recipe import Override, build_recipe, parse_override, read_recipe
+from nearfar.recipe.objectives import BatchSoftmax, Blend, Pearson
 
 
 def build(*texts, values=None):
@@ -85,17 +87,21 @@ def test_the_values_handed_in_stay_as_they_are():
         ("data.dev=none", 0.0),
         ("objective.class_weights=none", "none"),
         ("training.trackers=none", ()),
+        ("training.epochs=none", None),
+        ("stage=none", ()),
     ],
 )
 def test_none_unsets(text, expected):
     values = {"data": {"train": "a", "label": "x", "dev": 0.5}, "training": {"max_steps": 3, "trackers": ["wandb"]}}
-    values |= {"objective": {"class_weights": "balanced"}, "encoder": {"pooling": "mean"}}
+    values |= {"objective": {"name": "cross-entropy", "class_weights": "balanced"}, "encoder": {"pooling": "mean"}}
+    values["training"]["epochs"] = 3
+    values["stage"] = [{"epochs": 3}]
     recipe = build(text, values=values)
-    table, key = text.split("=")[0].split(".")
-    assert getattr(getattr(recipe, table), key) == expected
+    assert attrgetter(text.split("=")[0])(recipe) == expected
+    assert attrgetter(text.split("=")[0])(build(values=values)) != expected
 
 
-@pytest.mark.parametrize("text", ["training.epochs=none", "encoder.name=none", "data.train=none", "data=none"])
+@pytest.mark.parametrize("text", ["training.clip=none", "encoder.name=none", "data.train=none", "data=none"])
 def test_none_is_refused_where_something_is_needed(text):
     with pytest.raises(RecipeError) as caught:
         build(text)
@@ -157,5 +163,24 @@ def test_remedies_for_flags_speak_of_flags():
         build("training.epochs=3.0")
     with pytest.raises(RecipeError, match=r'Write --set objective\.name="triple-entropy", or remove beta\.'):
         build("objective.beta=0.5")
+    with pytest.raises(RecipeError, match=r'Write --set objective\.name="cross-entropy" or the name of another of'):
+        build("objective.label_smoothing=0.5")
     with pytest.raises(RecipeError, match=r'Write --set objective\.name="triple-entropy"\.'):
         build("objective=triple-entropy")
+
+
+def test_flags_reach_into_stages_and_blends():
+    values = {"data": {"train": "a"}, "stage": [{"epochs": 1}, {"objective": {"name": "supcon"}}]}
+    recipe = build("stage.1.objective.temperature=0.5", "stage.0.epochs=2", values=values)
+    assert [stage.epochs for stage in recipe.stage] == [2, None]
+    assert recipe.stage[1].objective.temperature == 0.5
+    flags = ["name=blend", "parts.a.name=pearson", "parts.b.name=batch-softmax", "parts.b.groups=false", "weights.a=2"]
+    blend = build(*(f"objective.{flag}" for flag in flags)).objective
+    assert blend == Blend(weights={"a": 2.0}, parts={"a": Pearson(), "b": BatchSoftmax(groups=False)})
+
+
+def test_a_flag_for_a_stage_that_is_not_there_is_refused():
+    with pytest.raises(RecipeError, match=r"stage has 1 entries, none of them 1"):
+        build("stage.1.epochs=2", values={"data": {"train": "a"}, "stage": [{}]})
+    with pytest.raises(RecipeError, match=r"Write \[\[stage\]\] in the recipe"):
+        build("stage.0.epochs=2")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.recipe import Data, Encoder, Recipe, resolve_paths
+from nearfar.recipe import Data, Encoder, Recipe, Stage, resolve_paths
+from nearfar.recipe.objectives import Blend, LabelAware, SupCon
 
 
 def resolved(base, **keys):
@@ -61,3 +62,23 @@ def test_an_encoder_folder_becomes_absolute_and_a_name_does_not(tmp_path):
     ]:
         named = replace(recipe, encoder=Encoder(name=name))
         assert resolve_paths(named, tmp_path).encoder.name == expected
+
+
+def weighted(name):
+    """A recipe with an encoder folder for the weighting network in every place that can have one."""
+    aware = LabelAware(weighting=name, temperature=0.7)
+    blend = Blend(weights={"a": 2.0}, parts={"a": aware, "b": SupCon()})
+    stages = (Stage(objective=aware, epochs=3), Stage(objective=blend), Stage())
+    return [Recipe(data=Data(train="/a.csv"), objective=one, stage=stages) for one in (aware, blend, SupCon())]
+
+
+def test_the_encoder_of_a_weighting_network_counts_from_the_base_wherever_it_is_named(tmp_path):
+    (tmp_path / "model").mkdir()
+    for before, after in zip(weighted("model"), weighted(str(tmp_path / "model")), strict=True):
+        assert resolve_paths(before, tmp_path) == after != before
+
+
+@pytest.mark.parametrize("name", ["minilm", "org/name", None])
+def test_the_name_of_a_weighting_network_stays(tmp_path, name):
+    for recipe in weighted(name):
+        assert resolve_paths(recipe, tmp_path) == recipe

@@ -6,9 +6,11 @@ import tomllib
 import pytest
 
 from nearfar.errors import SHOWN, RecipeError
-from nearfar.recipe import CrossEntropy, CrossEntropySupCon, TripleEntropy, build_recipe, read_recipe
+from nearfar.recipe import OBJECTIVES, CrossEntropy, CrossEntropySupCon, Stage, TripleEntropy, build_recipe, read_recipe
+from nearfar.recipe.objectives import Auto, BatchSoftmax, Blend, CosineMSE, SupCon
 
 DATA = "[data]\ntrain = 'a.csv'\n"
+BLEND = DATA + "[objective]\nname = 'blend'\n"
 
 
 def read(tmp_path, text):
@@ -32,7 +34,8 @@ def problem(tmp_path, text):
 def test_the_smallest_recipe(tmp_path):
     recipe = read(tmp_path, DATA)
     assert recipe.data.train == "a.csv"
-    assert recipe.objective == CrossEntropy()
+    assert recipe.objective == Auto()
+    assert recipe.stage == ()
 
 
 def test_a_full_recipe_is_returned_as_written(tmp_path):
@@ -66,7 +69,24 @@ def test_a_full_recipe_is_returned_as_written(tmp_path):
 
 def test_objectives_are_chosen_by_name(tmp_path):
     assert read(tmp_path, DATA + "[objective]\nname = 'cross-entropy+supcon'\n").objective == CrossEntropySupCon()
-    assert read(tmp_path, DATA + "[objective]\nlabel_smoothing = 0.1\n").objective == CrossEntropy(label_smoothing=0.1)
+    text = DATA + "[objective]\nname = 'cross-entropy'\nlabel_smoothing = 0.1\n"
+    assert read(tmp_path, text).objective == CrossEntropy(label_smoothing=0.1)
+    for name, table in OBJECTIVES.items():
+        assert read(tmp_path, DATA + f"[objective]\nname = '{name}'\n").objective == table()
+    assert read(tmp_path, DATA + "[objective]\nlearning_rate = 0.1\n").objective == Auto(learning_rate=0.1)
+
+
+def test_a_blend_has_parts_and_weights(tmp_path):
+    text = BLEND + "weights = { near = 2 }\n[objective.parts.near]\nname = 'batch-softmax'\ntemperature = 1\n"
+    blend = read(tmp_path, text + "[objective.parts.'by score']\nname = 'cosine-mse'\n").objective
+    parts = {"near": BatchSoftmax(temperature=1.0), "by score": CosineMSE()}
+    assert blend == Blend(weights={"near": 2.0}, parts=parts)
+    assert list(blend.parts) == list(parts)
+
+
+def test_stages_come_in_the_order_of_the_file(tmp_path):
+    text = DATA + "[[stage]]\nepochs = 1\n[stage.objective]\nname = 'supcon'\n[[stage]]\nshuffle = 'random'\n"
+    assert read(tmp_path, text).stage == (Stage(epochs=1, objective=SupCon()), Stage(shuffle="random"))
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
@@ -82,11 +102,55 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (DATA + "[trainig]\nepochs = 1\n", 3, "there is no table [trainig]", "Did you mean 'training'?"),
         (DATA + "[training]\nepoch = 3\n", 4, "there is no key training.epoch", "Did you mean 'epochs'?"),
         (DATA + "training.learning-rate = 3\n", 3, "there is no table [data.training]", "training belongs at the top"),
-        ("epochs = 3\n" + DATA, 1, "there is no key epochs", "epochs belongs in [training]."),
+        ("epochs = 3\n" + DATA, 1, "there is no key epochs", "epochs belongs in [training] or in [[stage]]."),
         (DATA + "seed = 3\n", 3, "there is no key data.seed", "seed belongs at the top of the recipe, before"),
-        (DATA + "epoch = 3\n", 3, "there is no key data.epoch", "Did you mean 'epochs'? It belongs in [training]."),
-        (DATA + "learning_rate = 1\n", 3, "data.learning_rate", "belongs in [objective] or in [training]."),
+        (
+            DATA + "epoch = 3\n",
+            3,
+            "there is no key data.epoch",
+            "Did you mean 'epochs'? It belongs in [training] or in",
+        ),
+        (
+            DATA + "learning_rate = 1\n",
+            3,
+            "data.learning_rate",
+            "belongs in [training], in [objective] or in [[stage]].",
+        ),
         (DATA + "beta = 1\n", 3, "data.beta", 'beta belongs in [objective] with name = "triple-entropy".'),
+        (
+            DATA + "margin = 1\n",
+            3,
+            "there is no key data.margin",
+            'margin belongs in [objective] with name = "triple-entropy", "soft-triple", "triplet", "contrastive", '
+            '"pair-triplet" or "contrastive-pairs".',
+        ),
+        (
+            DATA + "temprature = 1\n",
+            3,
+            "data.temprature",
+            'Did you mean \'temperature\'? It belongs in [objective] with name = "cross-entropy+supcon", "supcon", ',
+        ),
+        (DATA + "name = 'x'\n", 3, "data.name", "name belongs in [encoder] or in [objective]."),
+        (
+            DATA + "[training]\nbatch_size = 1\n",
+            4,
+            "batch_size",
+            "Write size in [batches], or batch_size in [[stage]].",
+        ),
+        (DATA + "[batches]\nbatch_size = 1\n", 4, "batches.batch_size", "Write size."),
+        (DATA + "[encoder]\nlr = 1\n", 4, "there is no key encoder.lr", "Write learning_rate in [training]."),
+        (DATA + "[[stage]]\nlr = 1\n", 4, "there is no key stage.0.lr", "Write learning_rate."),
+        (DATA + "[[stage]]\nseeed = 1\n", 4, "stage.0.seeed", "Did you mean 'seed'? It belongs at the top"),
+        (DATA + "[[stage]]\nqqqq = 1\n", 4, "stage.0.qqqq", "Remove it; [[stage]] knows objective, epochs,"),
+        (DATA + "[[stage]]\nname = 'supcon'\n", 4, "stage.0.name", "name belongs in [stage.objective]."),
+        (
+            DATA + "[[stage]]\nbeta = 1\n",
+            4,
+            "there is no key stage.0.beta",
+            'beta belongs in [stage.objective] with name = "triple-entropy".',
+        ),
+        (DATA + "[[stages]]\nepochs = 1\n", 3, "there is no key stages", "Did you mean 'stage'?"),
+        (DATA + "[parts.a]\nname = 'x'\n", 3, "table [parts]", 'parts belongs in [objective] with name = "blend".'),
         (DATA + "[encoder]\nqqqq = 1\n", 4, "encoder.qqqq", "Remove it; [encoder] knows name, max_length,"),
         ("qqqq = 1\n" + DATA, 1, "there is no key qqqq", "the top of a recipe knows seed, data"),
         ('"a b\\n" = 1\n' + DATA, 1, 'there is no key "a b\\n"', "Remove it"),
@@ -110,7 +174,15 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (DATA + "columns = [\n'a',\n'a']\n", 5, 'data.columns has "a" twice', "only once"),
         (DATA + "[training]\nclip = '1.5'\n", 4, "training.clip", "Write clip = 1.5, without quotes."),
         (DATA + "[training]\nclip = false\n", 4, "got false", "Try the default, 1.0."),
-        (DATA + "[training]\npatience = 'x'\n", 4, "training.patience", "Leave it out to keep it unset."),
+        (DATA + "[training]\npatience = 'x'\n", 4, "training.patience", "Leave it out; unset means never."),
+        (DATA + "score = 3.5\n", 3, "data.score is a string, got 3.5", 'Write score = "3.5", with quotes.'),
+        (DATA + "score = [1]\n", 3, "data.score is a string, got a list", "Leave it out to keep it unset."),
+        (DATA + "[stage]\nepochs = 1\n", 3, "stage is a list, each entry a table, got a table", "Write [[stage]] in"),
+        ("stage = 3\n" + DATA, 1, "stage is a list, each entry a table, got 3", "Write [[stage]] in the recipe, once"),
+        (DATA + "[[stage]]\nobjective = 'supcon'\n", 4, "table", "Write [stage.objective] and below it name ="),
+        (BLEND + "parts = ['supcon']\n", 5, "parts is a table, got a list", "Write [objective.parts.NAME] in the"),
+        (BLEND + "parts.a = 'supcon'\n", 5, "objective.parts.a is a table", "Write [objective.parts.a] and below it"),
+        (BLEND + "weights = 3\n", 5, "objective.weights is a table, got 3", "Write a table."),
         (
             "objective = 'triple-entropy'\n" + DATA,
             1,
@@ -124,13 +196,20 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (DATA + "dev = 1\n", 3, "data.dev is a string or a number of at least 0 and below 1, got 1", "auto"),
         (DATA + "[encoder]\nmax_length = 1\n", 4, "a whole number of at least 2, got 1", "unset"),
         (DATA + "[encoder]\ndropout = 1.0\n", 4, "encoder.dropout is a number of at least 0 and below 1", "unset"),
-        (DATA + "[training]\nlearning_rate = 0\n", 4, "a number above 0 and at most 10, got 0", "5e-05"),
-        (DATA + "[training]\nlearning_rate = 11\n", 4, "got 11", "5e-05"),
+        (
+            DATA + "[training]\nlearning_rate = 0\n",
+            4,
+            "a number above 0 and at most 10, got 0",
+            "Leave it out; unset means what suits the",
+        ),
+        (DATA + "[training]\nlearning_rate = 11\n", 4, "got 11", "Leave it out; unset means what suits the objective."),
+        (DATA + "[training]\nepochs = 0\n", 4, "got 0", "Leave it out; unset means 5, and more where"),
+        (BLEND + "weights.a = -1\n", 5, "objective.weights.a is a number of at least 0, got -1", "Write a number of"),
         (DATA + "[training]\nclip = nan\n", 4, "got nan", "1.0"),
         (DATA + "[training]\nclip = inf\n", 4, "got inf", "1.0"),
         (DATA + f"[training]\nclip = {10**400}\n", 4, "more than 64 bits", "1.0"),
         (DATA + "[training]\nwarmup = 1.5\n", 4, "whole from 1 on, got 1.5", "0.06"),
-        (DATA + "[training]\nevaluate_every = 0\n", 4, 'a whole number of at least 1 or "epoch", got 0', "epoch"),
+        (DATA + "[training]\nevaluate_every = 0\n", 4, 'of at least 1, "auto" or "epoch", got 0', '"auto"'),
         # choices
         (DATA + "[training]\nschedule = 'linaer'\n", 4, 'the string "linaer"', "Did you mean 'linear'?"),
         (DATA + "[training]\nevaluate_every = 'epoc'\n", 4, 'or "epoch", got', "Did you mean 'epoch'?"),
@@ -144,22 +223,65 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
             DATA + "[objective]\nname = 'tripel-entropy'\nbeta = 1\n",
             4,
             'objective.name cannot be the string "tripel-entropy"',
-            'Did you mean \'triple-entropy\'? Choose one of "cross-entropy", "triple-entropy", "cross-entropy+supcon".',
+            'Did you mean \'triple-entropy\'? Choose one of "auto", "cross-entropy", "triple-entropy", "soft-triple", '
+            '"cross-entropy+supcon", "supcon", "label-aware", "proxy-nca", "triplet", "contrastive", "batch-softmax", '
+            '"mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs", "blend".',
         ),
         (DATA + "[objective]\nname = 3\n", 4, "objective.name is a string, got 3", "Choose one of"),
         (
             DATA + "[objective]\nbeta = 0.5\n",
             4,
-            'beta is a setting of triple-entropy, but objective.name is "cross-entropy"',
+            'beta is a setting of triple-entropy, but objective.name is "auto"',
             'Write name = "triple-entropy", or remove beta.',
         ),
         (
             DATA + "[objective]\nname = 'triple-entropy'\ntemperature = 0.5\n",
             5,
-            "temperature is a setting of cross-entropy+supcon",
-            "or remove temperature.",
+            "temperature is a setting of cross-entropy+supcon, supcon, label-aware and batch-softmax, but objective.name",
+            'Write name = "cross-entropy+supcon" or the name of another of these, or remove temperature.',
         ),
-        (DATA + "[objective]\nsmoothing = 0.5\n", 4, "objective.smoothing", "Did you mean 'label_smoothing'?"),
+        (
+            DATA + "[[stage]]\n[[stage]]\n[stage.objective]\nbeta = 1\n",
+            6,
+            'beta is a setting of triple-entropy, but stage.1.objective.name is "auto"',
+            'Write name = "triple-entropy", or remove beta.',
+        ),
+        (
+            DATA + "[objective.parts.a]\nname = 'supcon'\n",
+            3,
+            'parts is a setting of blend, but objective.name is "auto"',
+            'Write name = "blend", or remove parts.',
+        ),
+        # blends
+        (
+            BLEND + "beta = 0.5\n",
+            5,
+            "there is no key objective.beta",
+            'beta belongs in [objective.parts.NAME] with name = "triple-entropy".',
+        ),
+        (BLEND + "weight.a = 1\n", 5, "there is no table [objective.weight]", "Did you mean 'weights'? weight belongs"),
+        (
+            BLEND + "[objective.parts.a]\nname = 'supcon'\nbeta = 3\n",
+            7,
+            'beta is a setting of triple-entropy, but objective.parts.a.name is "supcon"',
+            'Write name = "triple-entropy", or remove beta.',
+        ),
+        (BLEND + "[objective.parts.a]\nbeta = 3\n", 5, "objective.parts.a.name is missing", "Choose one of"),
+        (BLEND + "[objective.parts.a]\nname = 'blend'\n", 6, 'cannot be the string "blend"', "Choose one of"),
+        (BLEND + "[objective.parts.a]\nname = 'auto'\n", 6, 'cannot be the string "auto"', "Choose one of"),
+        (DATA + "[objective]\nname = 'supcon'\ntemprature = 3\n", 5, "temprature", "Did you mean 'temperature'?"),
+        (
+            DATA + "[objective]\nsmoothing = 3\n",
+            4,
+            "smoothing",
+            "Did you mean 'label_smoothing'? It belongs in [objective]",
+        ),
+        (
+            DATA + "[objective]\nname = 'cross-entropy'\nsmoothing = 0.5\n",
+            5,
+            "objective.smoothing",
+            "Did you mean 'label_smoothing'?",
+        ),
     ],
 )
 def test_a_problem_has_its_line_a_message_and_a_remedy(tmp_path, text, line, message, remedy):
@@ -177,7 +299,10 @@ def test_a_problem_has_its_line_a_message_and_a_remedy(tmp_path, text, line, mes
         ("data", "dev", ["0", "0.999"]),
         ("encoder", "max_length", ["2"]),
         ("encoder", "dropout", ["0", "0.999"]),
+        ("objective", "weight", ["0", "1"]),
         ("objective", "label_smoothing", ["0", "0.999"]),
+        ("batches", "per_class", ["2"]),
+        ("head", "neighbors", ["1"]),
         ("objective", "learning_rate", ["1e-300", "10"]),
         ("training", "learning_rate", ["1e-300", "10"]),
         ("training", "warmup", ["0", "0.5", "1", "1.0", "2000"]),
@@ -187,7 +312,11 @@ def test_a_problem_has_its_line_a_message_and_a_remedy(tmp_path, text, line, mes
 )
 def test_the_ends_of_a_range_fit(tmp_path, table, key, values):
     for value in values:
-        text = "data.train = 'a.csv'\n" + ".".join(part for part in (table, key) if part) + f" = {value}\n"
+        text = (
+            "data.train = 'a.csv'\nobjective.name = 'cross-entropy+supcon'\n"
+            + ".".join(part for part in (table, key) if part)
+            + f" = {value}\n"
+        )
         recipe = read(tmp_path, text)
         found = getattr(getattr(recipe, table) if table else recipe, key)
         assert found == tomllib.loads(text + f"\nvalue = {value}")["value"]

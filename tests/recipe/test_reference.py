@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Recipe, Training
+from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Head, Recipe, Stage, Training
 from nearfar.recipe.keys import entries
 from nearfar.recipe.reference import reference
 
@@ -25,9 +25,20 @@ def test_the_command_prints_the_page():
 
 def test_every_key_has_a_row():
     rows = re.findall(r"^\| `(\w+)` \|", reference(), re.MULTILINE)
-    tables = [Data, Encoder, *OBJECTIVES.values(), Batches, Training]
-    assert rows == ["seed", *(name for table in tables for name in entries(table))]
-    assert set(entries(Recipe)) == {"seed", "data", "encoder", "objective", "batches", "training"}
+    tables = [Data, Encoder, *OBJECTIVES.values(), Head, Batches, Training, Stage]
+    inner = {(OBJECTIVES["blend"], "parts"), (Stage, "objective")}
+    assert rows == ["seed", *(name for table in tables for name in entries(table) if (table, name) not in inner)]
+    assert list(entries(Recipe)) == ["seed", "data", "encoder", "objective", "head", "batches", "training", "stage"]
+
+
+def test_tables_that_are_there_twice_are_referred_to():
+    page = reference()
+    headings = re.findall(r"^## .*$", page, re.MULTILINE)
+    assert len(headings) == len(set(headings)) == 9 + len(OBJECTIVES)
+    blended = 'The keys are those of `[objective]`, with any `name` but `"auto"` and `"blend"`.\n'
+    assert re.search(r"^## `\[objective\.parts\.NAME\]`\n\n.*" + re.escape(blended), page, re.MULTILINE)
+    assert re.search(r"^## `\[stage\.objective\]`\n\n.* The keys are those of `\[objective\]`\.\n", page, re.MULTILINE)
+    assert "## `[[stage]]`\n\nOne of several trainings in a row" in page
 
 
 def test_rows_say_what_fits_and_the_default():

@@ -7,21 +7,62 @@ from typing import get_args
 
 import pytest
 
-from nearfar.recipe import OBJECTIVES, Batches, CrossEntropy, Data, Encoder, Objective, Recipe, Training, TripleEntropy
+from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Head, Objective, Recipe, Stage, Training, TripleEntropy
 from nearfar.recipe.keys import entries, fits, phrase
+from nearfar.recipe.objectives import Auto, Blend, PairObjective, Single
+from nearfar.recipe.reference import LABELS, description
 
-TABLES = [Recipe, Data, Encoder, Batches, Training, *OBJECTIVES.values()]
+TABLES = [Recipe, Data, Encoder, Head, Batches, Training, Stage, *OBJECTIVES.values()]
 
 
 def test_the_objectives_are_listed_once_under_their_own_names():
     assert tuple(OBJECTIVES.values()) == get_args(Objective)
     assert [table().name for table in OBJECTIVES.values()] == list(OBJECTIVES)
-    assert list(OBJECTIVES) == ["cross-entropy", "triple-entropy", "cross-entropy+supcon"]
+    assert list(OBJECTIVES) == [
+        "auto",
+        "cross-entropy",
+        "triple-entropy",
+        "soft-triple",
+        "cross-entropy+supcon",
+        "supcon",
+        "label-aware",
+        "proxy-nca",
+        "triplet",
+        "contrastive",
+        "batch-softmax",
+        "mnrl",
+        "cosine-mse",
+        "pearson",
+        "pair-triplet",
+        "contrastive-pairs",
+        "blend",
+    ]
+
+
+def test_a_blend_holds_every_objective_but_auto_and_blends():
+    assert get_args(Single) == tuple(table for table in OBJECTIVES.values() if table not in (Auto, Blend))
+    assert fits(entries(Blend)["parts"].kind).values == Single
+    assert set(get_args(PairObjective)) < set(get_args(Single))
+
+
+def test_a_stage_sets_what_other_tables_set_for_all():
+    """A key of a stage fits what the key it stands for fits, and may be unset."""
+    for name, (table, key) in {
+        "epochs": (Training, "epochs"),
+        "learning_rate": (Training, "learning_rate"),
+        "batch_size": (Batches, "size"),
+        "shuffle": (Batches, "shuffle"),
+    }.items():
+        mine, whole = entries(Stage)[name], entries(table)[key]
+        assert phrase(mine.kind, mine.key) == phrase(whole.kind, whole.key)
+        assert mine.default is None
+        assert f"{table.__name__.lower()}.{key}." in mine.key.about
+    assert entries(Stage)["objective"].kind == entries(Recipe)["objective"].kind
 
 
 def test_every_key_has_one_sentence():
     sentences = [(table, entry) for table in TABLES for entry in entries(table).values()]
-    assert len(sentences) == 60
+    assert len(sentences) == 146
     for table, entry in sentences:
         about = entry.key.about
         assert about.endswith("."), (table, entry.name)
@@ -40,14 +81,33 @@ def test_the_defaults():
     assert recipe.seed == 2
     assert recipe.data.dev == "auto"
     assert recipe.data.invalid == "refuse"
-    assert recipe.encoder == Encoder(name="minilm", max_length=None, pooling=None, dropout=None)
-    assert recipe.objective == CrossEntropy(learning_rate=None, label_smoothing=0.0, class_weights="none")
-    assert recipe.batches == Batches(size=32, shuffle="random")
+    data = {part.name for part in fields(Data) if getattr(recipe.data, part.name) is not None}
+    assert data == {"train", "dev", "invalid"}
+    assert recipe.encoder == Encoder(name="minilm", max_length=None, pooling=None, dropout=None, fast=True)
+    assert recipe.objective == Auto(learning_rate=None)
+    assert recipe.head == Head(kind="auto", neighbors=5)
+    assert recipe.stage == ()
+    assert Stage() == Stage(objective=Auto(), epochs=None, learning_rate=None, batch_size=None, shuffle=None)
+    batches = {part.name: getattr(recipe.batches, part.name) for part in fields(Batches)}
+    assert batches == {
+        "size": None,
+        "chunk": None,
+        "shuffle": "auto",
+        "per_class": 4,
+        "group": 8,
+        "candidates": 500,
+        "by": "left",
+        "reverse": True,
+        "refresh": 1,
+        "clusters": 300,
+        "words": 1,
+        "apart": False,
+    }
     training = {part.name: getattr(recipe.training, part.name) for part in fields(Training)}
     assert training == {
-        "epochs": 5,
+        "epochs": None,
         "max_steps": None,
-        "learning_rate": 5e-5,
+        "learning_rate": None,
         "head_learning_rate": None,
         "weight_decay": 0.01,
         "warmup": 0.06,
@@ -55,16 +115,77 @@ def test_the_defaults():
         "clip": 1.0,
         "accumulate": 1,
         "precision": "auto",
-        "evaluate_every": "epoch",
-        "metric": "f1_weighted",
+        "evaluate_every": "auto",
+        "metric": "auto",
         "patience": None,
-        "checkpoint_every": "epoch",
+        "checkpoint_every": "auto",
         "keep_checkpoints": 2,
         "trackers": (),
     }
     triple = TripleEntropy()
-    assert (triple.beta, triple.centers, triple.gamma, triple.scale, triple.margin) == (0.9, 10, 0.1, 3.3, 0.3)
-    assert (triple.spread, triple.level) == (0.0, "tokens")
+    assert (triple.beta, triple.centers, triple.gamma, triple.scale, triple.margin) == (0.9, None, 0.1, 3.3, 0.3)
+    assert (triple.preset, triple.spread, triple.level, triple.padding) == ("none", 0.0, "tokens", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("auto", {}),
+        ("cross-entropy", {"label_smoothing": 0.0, "class_weights": "none"}),
+        (
+            "soft-triple",
+            {"centers": 10, "gamma": 0.1, "scale": 20.0, "margin": 0.01, "spread": 0.0, "level": "text"},
+        ),
+        (
+            "cross-entropy+supcon",
+            {"weight": 0.9, "temperature": 0.3, "label_smoothing": 0.0, "class_weights": "none"},
+        ),
+        ("supcon", {"temperature": 0.1}),
+        (
+            "label-aware",
+            {
+                "weight": 0.5,
+                "temperature": 0.3,
+                "views": "dropout",
+                "weighting": None,
+                "label_smoothing": 0.0,
+                "class_weights": "none",
+            },
+        ),
+        ("proxy-nca", {"scale": 1.0}),
+        ("triplet", {"margin": 0.5, "select": "all", "distance": "euclidean"}),
+        ("contrastive", {"margin": 1.0}),
+        (
+            "batch-softmax",
+            {
+                "temperature": 0.1,
+                "trainable": False,
+                "symmetric": True,
+                "normalize": "row",
+                "threshold": None,
+                "reduction": "positives",
+                "hard_negative_weight": 0.0,
+                "groups": True,
+            },
+        ),
+        ("mnrl", {"scale": 20.0, "groups": False}),
+        ("cosine-mse", {}),
+        ("pearson", {}),
+        ("pair-triplet", {"margin": 0.5, "distance": "euclidean"}),
+        ("contrastive-pairs", {"margin": 0.5}),
+        ("blend", {"weights": {}, "parts": {}}),
+    ],
+)
+def test_the_defaults_of_an_objective(name, expected):
+    made = OBJECTIVES[name]()
+    found = {part.name: getattr(made, part.name) for part in fields(made)}
+    assert found == {"name": name, "learning_rate": None, **expected}
+
+
+def test_every_objective_says_what_it_reads_and_where_it_comes_from():
+    for table in OBJECTIVES.values():
+        assert list(description(table)) == ["summary", *(label.lower() for label in LABELS)]
+        assert all(description(table).values())
 
 
 @pytest.mark.parametrize("table", TABLES)

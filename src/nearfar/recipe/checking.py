@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from nearfar.errors import SHOWN, Problem, did_you_mean
 from nearfar.recipe.keys import Entry, Fits, broken_bound, entries, fits, phrase, tag
 from nearfar.recipe.literals import LARGEST, Path, dotted, key_literal, literal, shown
+
+ELSEWHERE_CALLED: dict[str, Path] = {"batch_size": ("batches", "size"), "lr": ("training", "learning_rate")}
+"""Keys by the names that most other tools give them."""
 
 
 class Place(NamedTuple):
@@ -148,6 +151,10 @@ class Checker:
             return self._write(path, literal(int(value)))
         if isinstance(value, str) and (number := _as_number(value, form)) is not None:
             return f"{self._write(path, literal(number))[:-1]}, without quotes."
+        if form.items is not None and fits(form.items).tables:
+            return f"Write [[{_header(path)}]] in the recipe, once for every entry, and its keys below."
+        if form.values is not None and fits(form.values).tables:
+            return f"Write [{_header(path)}.NAME] in the recipe for every entry, each with a NAME of your choice."
         if form.items is not None and not isinstance(value, Mapping | list | tuple) and value != "":
             return self._write(path, literal([value])) if isinstance(value, str | int | float) else "Write a list."
         if isinstance(value, bool | int | float) and str in form.scalars and float not in form.scalars:
@@ -162,7 +169,7 @@ class Checker:
             return f"Write --set {dotted(path)}={text}."
         if isinstance(path[-1], int):
             return f"Write {text}."
-        return f"Write {f'[{dotted(path[:-1])}] and below it ' if header else ''}{key_literal(path[-1])} = {text}."
+        return f"Write {f'[{_header(path[:-1])}] and below it ' if header else ''}{key_literal(path[-1])} = {text}."
 
     def _missing(self, entry: Entry, path: Path) -> None:
         full, form = (*path, entry.name), fits(entry.kind)
@@ -171,7 +178,7 @@ class Checker:
             content = f" with {' and '.join(needs)}" if needs else ""
             self._report(path, f"the table [{dotted(full)}] is missing", f"Add [{dotted(full)}]{content}.")
         else:
-            table = f"the table [{_header(path)}]" if path else "the top of the recipe"
+            table = f"the table {_in_brackets(path)}" if path else "the top of the recipe"
             message = f"{dotted(full)} is missing"
             self._report(path, message, f"Add {key_literal(entry.name)} to {table}. {entry.key.about}".strip())
 
@@ -186,36 +193,46 @@ class Checker:
     ) -> str | None:
         """Report a key that is not there, and name the key of this table that was meant, if any."""
         full = (*path, name)
-        owners = [tag(table) for table in siblings if name in entries(table)]
-        if owners and kind is not None:
-            mine = f"{dotted(path)}.name is {literal(tag(kind))}"
-            switch = self._write((*path, "name"), literal(owners[0]))[:-1]
-            message = f"{name} is a setting of {' and '.join(owners)}, but {mine}"
-            self._report(full, message, f"{switch}, or remove {name}.")
-            return None
-        if len(self.problems) > SHOWN:  # nobody reads so many suggestions, and they take time
-            self._report(full, f"there is no key {dotted(full)}", "Remove it.")
-            return None
-        homes = [home for home in _homes(self.root) if home[-1] == name and home[:-1] != path]
         what = "table" if isinstance(value, Mapping) else "key"
-        shown_name = f"[{_header(full)}]" if what == "table" else dotted(full)
-        message = f"there is no {what} {shown_name}"
-        if homes:
-            self._report(full, message, f"{name} belongs {' or '.join(map(_inside, homes))}.")
-            return None
-        if guess := did_you_mean(name, list(known)):
-            meant = next(key for key in known if repr(key) in guess)
-            self._report(full, message, guess.strip())
+        message = f"there is no {what} {_in_brackets(full) if what == 'table' else dotted(full)}"
+        below = _homes(kind).get(name) if kind not in (None, self.root) else None
+        owners = [tag(table) for table in siblings if name in entries(table)]
+        if below:
+            guess = did_you_mean(name, list(known)).strip()
+            self._report(full, message, f"{guess} {name} belongs {_inside(below, path)}.".strip())
+        elif owners and kind is not None:
+            self._report(full, *self._of_another(name, path, kind, owners))
+        elif len(self.problems) > SHOWN:  # nobody reads so many suggestions, and they take time
+            self._report(full, message, "Remove it.")
+        else:
+            guess, meant = self._meant(name, path, known)
+            self._report(full, message, guess)
             return meant
-        far = {str(home[-1]): home for home in reversed(_homes(self.root))}
-        guess = did_you_mean(name, list(far))
-        if guess:
-            home = next(home for key, home in far.items() if repr(key) in guess)
-            self._report(full, message, f"{guess.strip()} It belongs {_inside(home)}.")
-            return None
-        here = f"[{_header(path)}]" if path else "the top of a recipe"
-        self._report(full, message, f"Remove it; {here} knows {', '.join(known)}.")
         return None
+
+    def _of_another(self, name: str, path: Path, kind: type, owners: Sequence[str]) -> tuple[str, str]:
+        """What to say of a key that other choices of this table have."""
+        message = f"{name} is a setting of {_series(owners, 'and')}, but {dotted(path)}.name is {literal(tag(kind))}"
+        switch = self._write((*path, "name"), literal(owners[0]))[:-1]
+        others = " or the name of another of these" if len(owners) > 1 else ""
+        return message, f"{switch}{others}, or remove {name}."
+
+    def _meant(self, name: str, path: Path, known: Mapping[str, Entry]) -> tuple[str, str | None]:
+        """The remedy for a key that is nowhere near, and the key of this table that was meant, if any."""
+        homes = _homes(self.root)
+        places = [home for home in homes.get(name, ()) if home.tables != _tables(path)]
+        *table, key = ELSEWHERE_CALLED.get(name, ("",))
+        if key in known:
+            return f"Write {key}.", str(key)
+        if any(list(home.tables) == table for home in homes.get(str(key), ())):
+            return f"Write {key} in [{dotted(table)}]{f', or {name} {_inside(places)}' if places else ''}.", None
+        if places:
+            return f"{name} belongs {_inside(places)}.", None
+        if guess := did_you_mean(name, list(known)).strip():
+            return guess, next(key for key in known if repr(key) in guess)
+        if guess := did_you_mean(name, list(homes)).strip():
+            return f"{guess} It belongs {_inside(next(homes[key] for key in homes if repr(key) in guess))}.", None
+        return f"Remove it; {_in_brackets(path) if path else 'the top of a recipe'} knows {', '.join(known)}.", None
 
     def _report(self, path: Path, message: str, remedy: str, name: str = "", choices: Any = ()) -> None:
         guess = did_you_mean(name, [choice for choice in choices if isinstance(choice, str)]).strip() if name else ""
@@ -224,14 +241,29 @@ class Checker:
         self.problems.append(Problem(place.where, message, remedy, place.line))
 
 
+def _tables(path: Path) -> tuple[str, ...]:
+    return tuple(part for part in path if isinstance(part, str))
+
+
 def _header(path: Path) -> str:
-    return dotted(part for part in path if isinstance(part, str))
+    return dotted(_tables(path))
+
+
+def _in_brackets(path: Path) -> str:
+    """The line above a table, with two brackets where the table is an entry of a list."""
+    return f"[[{_header(path)}]]" if path and isinstance(path[-1], int) else f"[{_header(path)}]"
+
+
+def _series(words: Sequence[str], last: str) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def _fallback(entry: Entry) -> str:
     if entry.default is None:
-        return "Leave it out to keep it unset."
-    if entry.default is MISSING or fits(entry.kind).tables:
+        _, means, what = entry.key.about.rpartition("unset means ")
+        return f"Leave it out; {means}{what}" if means else "Leave it out to keep it unset."
+    form = fits(entry.kind)
+    if entry.default is MISSING or form.tables or form.values is not None:
         return f"Write {phrase(entry.kind, entry.key)}."
     return f"Try the default, {literal(entry.default)}."
 
@@ -248,30 +280,61 @@ def _as_number(value: str, form: Fits) -> float | None:
     return None
 
 
-def _inside(home: Path) -> str:
-    tables = list(home[:-1])
-    if not tables:
-        return "at the top of the recipe, before the first [table]"
-    owner = f" with {tables.pop()}" if "=" in str(tables[-1]) else ""
-    return f"in [{dotted(tables)}]{owner}"
+class Home(NamedTuple):
+    """A place in a recipe that has a certain key."""
+
+    tables: tuple[str, ...]
+    """The tables around the key, ``NAME`` where any name will do."""
+    names: tuple[str, ...] = ()
+    """The choices of the table that have the key, where not all have."""
+    entry: bool = False
+    """Whether the table is an entry of a list."""
+
+
+def _inside(homes: Sequence[Home], path: Path = ()) -> str:
+    """Where a key belongs, in words; ``path`` leads to the table that the homes are counted from."""
+    places = []
+    for home in homes:
+        header = _in_brackets((*path, *home.tables, *((0,) if home.entry else ())))
+        names = f" with name = {_series([literal(name) for name in home.names], 'or')}" if home.names else ""
+        top = not path and not home.tables
+        places.append("at the top of the recipe, before the first [table]" if top else f"in {header}{names}")
+    return _series(places, "or")
 
 
 @cache
-def _homes(root: type) -> tuple[Path, ...]:
-    """Every key of the schema below its tables; ``name = "..."`` marks keys that only one choice of a table has."""
-    return tuple(dict.fromkeys(_walk(root, (), (root,))))
+def _homes(root: type) -> dict[str, tuple[Home, ...]]:
+    """Where each key belongs: of every table its nearest places only, plain tables first and entries of lists last.
+
+    A table that several others hold, as stages and blends hold objectives, is named where it is least deep.
+    """
+    found: dict[str, list[tuple[int, Home]]] = {}
+    seen: set[type] = set()
+    level: list[tuple[tuple[type, ...], Home]] = [((root,), Home(()))]
+    while level:
+        below = []
+        for tables, place in level:
+            fresh = [table for table in tables if table not in seen]
+            for name in dict.fromkeys(name for table in fresh for name in entries(table)):
+                owners = [table for table in tables if name in entries(table)]
+                names = tuple(map(tag, owners)) if len(owners) < len(tables) else ()
+                rank = 2 if place.entry else 1 if len(tables) > 1 else 0
+                found.setdefault(name, []).append((rank, place._replace(names=names)))
+            below += [inner for table in fresh for inner in _inner(table, place)]
+        seen.update(table for tables, _ in level for table in tables)
+        level = below
+    return {name: tuple(home for _, home in sorted(homes, key=lambda one: one[0])) for name, homes in found.items()}
 
 
-def _walk(table: type, path: Path, seen: tuple[type, ...]) -> Iterator[Path]:
+def _inner(table: type, place: Home) -> list[tuple[tuple[type, ...], Home]]:
+    """The tables that the keys of a table hold, each with its place."""
+    inner = []
     for name, entry in entries(table).items():
-        yield (*path, name)
-        form = fits(entry.kind)
-        inner = form.items if form.items is not None else form.values
-        tables = form.tables if inner is None else fits(inner).tables
-        shared = set.intersection(*(set(entries(part)) for part in tables)) if tables else set()
-        for part in tables:
-            if part not in seen:
-                for home in _walk(part, (*path, name), (*seen, part)):
-                    below = home[len(path) + 1 :]
-                    choice = () if len(tables) == 1 or below[0] in shared else (f"name = {literal(tag(part))}",)
-                    yield (*path, name, *below[:-1], *choice, below[-1])
+        form, tables = fits(entry.kind), (*place.tables, name)
+        if form.tables:
+            inner.append((form.tables, Home(tables)))
+        if form.items is not None:
+            inner.append((fits(form.items).tables, Home(tables, entry=True)))
+        if form.values is not None:
+            inner.append((fits(form.values).tables, Home((*tables, "NAME"))))
+    return inner

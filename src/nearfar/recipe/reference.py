@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
@@ -38,19 +39,25 @@ def _sections(table: type, path: str, title: str, known_as: dict[type, str], lev
         sections.append(f"{'#' * level} {title}\n\n{about}" + "\n".join([*head, *rows]) + "\n")
     for entry in known.values():
         full, inner = f"{path}{entry.name}", _inner(entry)
+        full += ".NAME" if fits(entry.kind).values is not None else ""
         header = f"`[[{full}]]`" if fits(entry.kind).items is not None else f"`[{full}]`"
         repeated = [part for part in inner if part in known_as]
         if repeated:
-            places = sorted({known_as[part] for part in repeated})
-            sections.append(
-                f"{'#' * level} {header}\n\n{entry.key.about} Its tables are those of {', '.join(places)}.\n"
-            )
+            sections.append(f"{'#' * level} {header}\n\n{entry.key.about} {_elsewhere(repeated, known_as)}\n")
         fresh = [part for part in inner if part not in known_as]
-        known_as.update(dict.fromkeys(fresh, f"`[{full}]`"))
+        known_as.update(dict.fromkeys(fresh, header))
         for part in fresh:
             name = f"{header} with `name = {literal(tag(part))}`" if len(inner) > 1 else header
             sections += _sections(part, f"{full}.", name, known_as)
     return sections
+
+
+def _elsewhere(repeated: Sequence[type], known_as: dict[type, str]) -> str:
+    """Where tables that are there twice have their keys."""
+    places = list(dict.fromkeys(known_as[part] for part in repeated))
+    missing = [f"`{literal(tag(part))}`" for part in known_as if known_as[part] in places and part not in repeated]
+    names = f", with any `name` but {' and '.join(missing)}" if missing else ""
+    return f"The keys are those of {', '.join(places)}{names}."
 
 
 def _about(table: type) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from nearfar.recipe.keys import entries
+from nearfar.recipe.keys import Entry, entries, fits
 from nearfar.recipe.literals import key_literal, literal
 from nearfar.recipe.schema import Recipe
 
@@ -26,15 +26,14 @@ def table_to_toml(table: Any) -> str:
 def _write(table: Any, path: tuple[str, ...], lines: list[str]) -> None:
     """Plain keys first, for TOML counts every key after a header to that header's table."""
     if isinstance(table, Mapping):
-        values, about = dict(table), {}
+        values, known = dict(table), {}
     else:
         kind: type = type(table)
         known = entries(kind)
         values = {name: getattr(table, name) for name in known}
-        about = {name: entry.key.about for name, entry in known.items()}
     for name, value in values.items():
-        if value is None:
-            lines.append(f"# {name} is unset: {about.get(name, '')}")
+        if name in known and _goes_unsaid(value, known[name]):
+            lines.append(f"# {name} is unset: {known[name].key.about}")
         elif not _is_table(value) and not _is_tables(value):
             lines.append(f"{key_literal(name)} = {literal(value)}")
     for name, value in values.items():
@@ -46,6 +45,12 @@ def _write(table: Any, path: tuple[str, ...], lines: list[str]) -> None:
             for part in value:
                 lines += ["", f"[[{header}]]"]
                 _write(part, (*path, name), lines)
+
+
+def _goes_unsaid(value: object, entry: Entry) -> bool:
+    """Whether there is nothing to write; ``stage = []`` would even be in the way of a ``[[stage]]`` added by hand."""
+    items = fits(entry.kind).items
+    return value is None or (value == () == entry.default and items is not None and bool(fits(items).tables))
 
 
 def _is_table(value: object) -> bool:
