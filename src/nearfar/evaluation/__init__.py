@@ -1,6 +1,24 @@
 """Weights to scores: metrics on arrays, and tasks that put a model to the test."""
 
 from nearfar.evaluation.metrics import ClassReport, class_report
+from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
+from nearfar.evaluation.ranking import RankingReport, ranking_report
+from nearfar.evaluation.search import top_documents
+from nearfar.evaluation.similarity import (
+    embed_table,
+    evaluate_pairs,
+    evaluate_ranking,
+    evaluate_retrieval,
+    evaluate_scores,
+    pair_scores,
+    score_pairs,
+)
 from nearfar.evaluation.tasks import classify, evaluate_classes
+from nearfar.evaluation.triplets import TripletReport, evaluate_triplets, triplet_report
 
-__all__ = ["ClassReport", "class_report", "classify", "evaluate_classes"]
+__all__ = [
+    "ClassReport", "PairReport", "RankingReport", "ScoreReport", "TripletReport", "best_threshold", "class_report",
+    "classify", "embed_table", "evaluate_classes", "evaluate_pairs", "evaluate_ranking", "evaluate_retrieval",
+    "evaluate_scores", "evaluate_triplets", "pair_report", "pair_scores", "ranking_report", "score_pairs",
+    "score_report", "top_documents", "triplet_report",
+]  # fmt: skip

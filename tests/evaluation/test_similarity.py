@@ -1,0 +1,252 @@
+"""A model on pairs, rankings and a corpus: against the vectors of the model itself, compared one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cosine
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score
+
+import nearfar
+from nearfar.errors import SettingError, ShapeError
+from nearfar.evaluation import (
+    embed_table,
+    evaluate_pairs,
+    evaluate_ranking,
+    evaluate_retrieval,
+    evaluate_scores,
+    pair_scores,
+    ranking_report,
+    score_pairs,
+    similarity,
+)
+
+TEXTS = [
+    "a cat sat", "the cat sat on a mat", "dogs bark", "a dog barks at the cat", "rain", "it will rain all day tomorrow",
+    "sun", "the sun is out and so are we", "one more text", "and the last of them",
+]  # fmt: skip
+LEFT = np.array([0, 0, 2, 4, 6, 8, 1])
+RIGHT = np.array([1, 3, 3, 5, 7, 9, 1])
+
+
+@pytest.fixture(scope="module")
+def opened():
+    return nearfar.load("toy")
+
+
+@pytest.fixture(scope="module")
+def table(opened):
+    return opened.tokenize(TEXTS)
+
+
+@pytest.fixture(scope="module")
+def cosines(opened):
+    """(7,) SciPy's cosines of the pairs, each text embedded by the model's own front door."""
+    vectors = opened.embed(TEXTS).astype(np.float64)
+    return np.array([1 - cosine(vectors[left], vectors[right]) for left, right in zip(LEFT, RIGHT, strict=True)])
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_vectors_are_those_of_the_model_in_the_order_of_the_table(opened, table, batch_size):
+    """Whatever the batches, which go by length."""
+    vectors = embed_table(opened.model, table, batch_size=batch_size)
+    np.testing.assert_allclose(vectors, opened.embed(TEXTS), rtol=1e-4, atol=1e-6)
+    assert vectors.dtype == np.float32
+
+
+def test_each_text_is_encoded_once_and_without_dropout(opened, table):
+    """However many pairs it is in; the model is left in the mode it came in."""
+    seen = []
+    handle = opened.model.register_forward_hook(
+        lambda module, _, output: seen.append((module.training, len(output.embedding)))
+    )
+    opened.model.train()
+    try:
+        first = score_pairs(opened.model, table, np.tile(LEFT, 9), np.tile(RIGHT, 9), batch_size=4)
+        second = score_pairs(opened.model, table, LEFT, RIGHT, batch_size=4)
+        assert opened.model.training
+    finally:
+        handle.remove()
+        opened.model.eval()
+    assert seen == [(False, 4), (False, 4), (False, 2)] * 2
+    assert first[:7].tolist() == second.tolist()
+
+
+def test_pair_scores_are_cosines_by_row(monkeypatch):
+    """In blocks that end unevenly; a zero vector is 0 to everything, a vector is 1 to itself."""
+    monkeypatch.setattr(similarity, "ROWS", 4)
+    source = np.random.default_rng(5)
+    left, right = (source.standard_normal((11, 6)).astype(np.float32) for _ in range(2))
+    right[3] = 7 * left[3]
+    left[9] = 0
+    scores = pair_scores(left, right)
+    expected = [0 if row == 9 else 1 - cosine(left[row].astype(float), right[row].astype(float)) for row in range(11)]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert scores[3] == 1.0
+    assert scores[9] == 0.0
+
+
+def test_scores_are_evaluated_against_the_graded_truth(opened, table, cosines):
+    """Spearman of SciPy's cosines, and their squared differences."""
+    truth = np.array([0.9, 0.1, 0.6, 0.8, 0.4, 0.2, 1.0])
+    report = evaluate_scores(opened.model, table, LEFT, RIGHT, truth, batch_size=4)
+    assert report.scores["spearman"] == pytest.approx(spearmanr(truth, cosines).statistic)
+    assert report.scores["mse"] == pytest.approx(((truth - cosines) ** 2).mean(), rel=1e-4)
+
+
+def test_pairs_are_evaluated_at_the_threshold_given(opened, table, cosines):
+    """Chosen on these pairs, or brought along."""
+    truth = np.array([1, 0, 0, 1, 1, 0, 1])
+    here = evaluate_pairs(opened.model, table, LEFT, RIGHT, truth, batch_size=4)
+    assert here.chosen_here
+    assert here.scores["average_precision"] == pytest.approx(average_precision_score(truth, cosines))
+    limit, other = np.sort(cosines)[[2, 4]] + 1e-4
+    given = evaluate_pairs(
+        opened.model, table, LEFT, RIGHT, truth, batch_size=4, threshold=limit, accuracy_threshold=other
+    )
+    said = cosines >= limit
+    assert given.scores["recall"] == pytest.approx((said & (truth == 1)).sum() / 4)
+    assert given.scores["accuracy"] == pytest.approx(((cosines >= other) == (truth == 1)).mean())
+
+
+def test_candidates_are_ranked_by_their_cosine(opened, table, cosines):
+    """Equal texts are one query unless ids tell them apart; rows are documents unless ids tell otherwise."""
+    relevance = np.array([1, 0, 1, 2, 1, 0, 1])
+    report = evaluate_ranking(opened.model, table, LEFT, RIGHT, relevance, batch_size=4)
+    names, ids = [str(row) for row in LEFT], [str(row) for row in range(7)]
+    assert report.scores == ranking_report(names, ids, relevance, cosines).scores
+    assert (report.queries, report.queries_without_positive) == (6, 1)
+    alone = evaluate_ranking(
+        opened.model, table, LEFT, RIGHT, relevance, batch_size=4, queries=ids, documents=["d"] * 7
+    )
+    assert (alone.queries, alone.queries_without_positive) == (7, 2)
+    strict = evaluate_ranking(opened.model, table, LEFT, RIGHT, relevance, batch_size=4, positive=2, ties="id")
+    assert (strict.queries_without_positive, strict.positive, strict.ties) == (5, 2, "id")
+
+
+def test_one_text_may_be_two_documents_of_a_query(opened, table):
+    """Without ids every row is a document of its own; with ids, the same one twice is refused."""
+    left, right, relevance = np.array([0, 0]), np.array([1, 1]), np.array([1, 0])
+    report = evaluate_ranking(opened.model, table, left, right, relevance, batch_size=4)
+    assert report.scores["mrr"] == 0.5  # equal scores: the worst order
+    with pytest.raises(SettingError, match="twice"):
+        evaluate_ranking(opened.model, table, left, right, relevance, batch_size=4, documents=["d", "d"])
+
+
+@pytest.fixture(scope="module")
+def library(opened):
+    """3 queries, 70 documents (one text twice), and 6 judgments, one of them grade 0."""
+    texts = [f"{word} {number}" for number in range(25) for word in ("cat", "dogs and", "the rain of")][:72]
+    table = opened.tokenize(texts)
+    queries, corpus = np.array([0, 30, 71]), np.array([*range(1, 70), 5])
+    judged = np.array([[0, 3], [0, 60], [1, 28], [0, 20], [1, 69], [2, 1]])
+    return table, opened.embed(texts), queries, corpus, judged, np.array([2, 1, 1, 0, 3, 0])
+
+
+def test_retrieval_is_a_ranking_of_the_whole_corpus(opened, library):
+    """With room for every document it equals the ranking of all pairs, unjudged ones being irrelevant."""
+    table, vectors, queries, corpus, judged, relevance = library
+    report = evaluate_retrieval(opened.model, table, queries, corpus, judged, relevance, batch_size=16, top=100)
+
+    grades = np.zeros((3, 70), dtype=np.int64)
+    grades[judged[:, 0], judged[:, 1]] = relevance
+    rows = [(query, document) for query in range(3) for document in range(70)]
+    scores = pair_scores(vectors[[queries[q] for q, _ in rows]], vectors[[corpus[d] for _, d in rows]])
+    expected = ranking_report([str(q) for q, _ in rows], [str(d) for _, d in rows], grades.ravel(), scores)
+    assert report.scores == pytest.approx(expected.scores)
+    assert (report.queries, report.queries_without_positive) == (3, 1)
+
+
+def test_relevant_documents_below_the_top_are_missed(opened, library):
+    """The last document of the whole ranking is not found in the first 50, and MAP halves."""
+    table, vectors, queries, corpus, _, _ = library
+    cosines = pair_scores(np.repeat(vectors[queries[:1]], 70, axis=0), vectors[corpus])
+    judged = np.array([[0, cosines.argmax()], [0, cosines.argmin()]])
+    report = evaluate_retrieval(
+        opened.model, table, queries[:1], corpus, judged, np.array([1, 1]), batch_size=16, top=50
+    )
+    assert report.scores["map"] == 0.5
+    assert report.scores["mrr"] == 1.0
+    assert report.rows == 51
+
+
+def test_retrieval_refuses_what_it_cannot_judge(opened, library):
+    """A pair judged twice, places that do not exist, a top that is too short to look at."""
+    table, _, queries, corpus, judged, relevance = library
+
+    def evaluate(**changes):
+        settings = {"queries": queries, "corpus": corpus, "judged": judged, "relevance": relevance, "top": 50}
+        return evaluate_retrieval(opened.model, table, batch_size=16, **{**settings, **changes})
+
+    with pytest.raises(SettingError, match="twice"):
+        evaluate(judged=judged[[0, 1, 2, 3, 4, 0]])
+    with pytest.raises(
+        SettingError, match="judged documents must be places among 70 rows, from 0 on; got 70 at place 2"
+    ):
+        evaluate(judged=np.where(judged == 28, 70, judged))
+    with pytest.raises(SettingError, match="judged queries must be places among 3 rows"):
+        evaluate(judged=np.add(judged, (1, 0)))
+    with pytest.raises(SettingError, match="corpus must be places among 72 rows"):
+        evaluate(corpus=corpus + 3)
+    with pytest.raises(SettingError, match="queries must be places among 72 rows"):
+        evaluate(queries=queries - 1)
+    with pytest.raises(SettingError, match="top must be 50 or more, got 49"):
+        evaluate(top=49)
+    with pytest.raises(SettingError, match="nothing to find"):
+        evaluate(relevance=np.zeros(6, dtype=np.int64))
+
+
+@pytest.mark.parametrize("place", [-1, len(TEXTS)])
+def test_pairs_of_texts_that_are_not_there_are_refused(opened, table, place):
+    """Minus one is no text from the end."""
+    with pytest.raises(SettingError, match=f"right must be places among 10 rows, from 0 on; got {place} at place 1"):
+        score_pairs(opened.model, table, LEFT[:2], np.array([0, place]), batch_size=4)
+
+
+def test_uneven_sides_and_empty_batches_are_refused(opened, table):
+    """Before anything is encoded."""
+    with pytest.raises(ShapeError):
+        score_pairs(opened.model, table, LEFT, RIGHT[:3], batch_size=4)
+    with pytest.raises(ShapeError):
+        evaluate_scores(opened.model, table, LEFT, RIGHT, np.zeros(3), batch_size=4)
+    with pytest.raises(SettingError, match="batch_size must be 1 or more, got 0"):
+        embed_table(opened.model, table, batch_size=0)
+
+
+def test_a_model_of_nan_is_refused():
+    """A run that went wrong says so here at the latest."""
+    opened = nearfar.load("toy")
+    for weight in opened.model.parameters():
+        weight.data.fill_(float("nan"))
+    table = opened.tokenize(TEXTS)
+    with pytest.raises(SettingError, match="predicted must be finite, got nan in row 0"):
+        evaluate_scores(opened.model, table, LEFT, RIGHT, np.zeros(7), batch_size=4)
+    with pytest.raises(SettingError, match="scores must be numbers, got nan"):
+        evaluate_ranking(opened.model, table, LEFT, RIGHT, np.ones(7, dtype=np.int64), batch_size=4)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_two_processes_have_the_same_vectors_and_reports_as_one(opened, table, tmp_path):
+    """Each encodes its share, each has all, to the bit."""
+    script = Path(__file__).with_name("embed_in_company.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, str(script), json.dumps(TEXTS), str(tmp_path)], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    alone = embed_table(opened.model, table, batch_size=2)
+    left, right = np.arange(len(TEXTS)), np.roll(np.arange(len(TEXTS)), 1)
+    report = asdict(evaluate_pairs(opened.model, table, left, right, left % 2, batch_size=2))
+    for rank in (0, 1):
+        assert np.load(tmp_path / f"rank-{rank}.npy").tobytes() == alone.tobytes()
+        assert json.loads((tmp_path / f"rank-{rank}.json").read_text()) == report
