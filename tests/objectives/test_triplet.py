@@ -104,6 +104,35 @@ def test_four_texts_on_a_circle_cost_what_one_can_reckon_by_hand(select, expecte
     assert found.item() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("select", "expected"), [
+    ("all", (0.8 + 0.8 + math.sqrt(2) - 2) / 2), ("hard", (0.8 + 0.8 + math.sqrt(2) - 2) / 2),
+    ("semihard", 0.8 + math.sqrt(2) - 2),
+])  # fmt: skip
+def test_a_stranger_exactly_as_far_as_a_mate_costs_the_margin_and_is_not_semihard(select, expected):
+    """Seen from the anchor both are at a right angle; seen from the mate the stranger is opposite."""
+    embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+    found = Triplet(margin=0.8, select=select)(embeddings, torch.tensor([0, 0, 1]))
+
+    assert found.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("select", SELECTIONS)
+def test_a_stranger_exactly_a_margin_farther_than_a_mate_does_not_count(select):
+    """Two mates at one place, a stranger opposite, 2 away, and another at a right angle that alone costs."""
+    embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    found = Triplet(margin=2.0, select=select)(embeddings, torch.tensor([0, 0, 1, 2]))
+
+    assert found.item() == pytest.approx(2 - math.sqrt(2))
+
+
+def test_near_texts_keep_their_distances_in_fp32():
+    """Mates 1e-4 apart and strangers 3e-4: such differences are lost where distances come from products."""
+    embeddings = torch.tensor([[1.0, 0.0], [1.0, 1e-4], [1.0, 4e-4], [1.0, 5e-4]])
+    loss = Triplet(margin=1e-3, select="hard")(embeddings, torch.tensor([0, 0, 1, 1]))
+
+    assert loss.item() == pytest.approx(1e-3 + 1e-4 - (4e-4 + 3e-4) / 2, rel=1e-3)
+
+
 @pytest.mark.parametrize("select", SELECTIONS)
 @pytest.mark.parametrize("labels", [[0], [0, 0, 0], [2, 1, 0]])
 def test_a_batch_without_triplets_costs_nothing_and_moves_nothing(select, labels):
