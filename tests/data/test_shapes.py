@@ -79,7 +79,7 @@ def test_told_triplets(tmp_path: Path) -> None:
     for layout in (Layout(negative="w"), Layout("u", negative="w")):
         assert "do not name anchor and positive" in only(source, layout).message
     assert "data.pair and data.negative name the same" in only(source, Layout("u", "v", negative="v")).message
-    assert "Set data.negative (--negative)" in only(source, Layout("u", "v", negative="z")).remedy
+    assert "Set data.negative to" in only(source, Layout("u", "v", negative="z")).remedy
     assert read(
         jsonl(tmp_path, {"anchor": "a", "positive": "p", "negative": "n"}), Layout("anchor", "positive")
     ).shape == ("pairs")
@@ -125,7 +125,7 @@ def test_told_ids(tmp_path: Path) -> None:
     source = jsonl(tmp_path, {"a": "x", "b": "y", "q": 1, "d": 2, "g": 3})
     records = read(source, Layout("a", "b", score="g", query_id="q", doc_id="d"))
     assert (records.shape, records.queries, records.documents, records.scores) == ("ranking", ["1"], ["2"], [3.0])
-    assert "Set data.doc_id (--doc-id)" in only(source, Layout("a", "b", doc_id="z")).remedy
+    assert "Set data.doc_id to" in only(source, Layout("a", "b", doc_id="z")).remedy
     assert "name the same column" in only(source, Layout("a", "b", query_id="q", doc_id="q")).message
     assert "a text or a target already" in only(source, Layout("a", "b", query_id="a")).message
     corpus = read(source, Layout("a", doc_id="d"))

@@ -78,10 +78,10 @@ def test_dropped_rows_are_counted_over_all_windows(tmp_path: Path) -> None:
 def test_a_late_column_and_unknown_columns_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The columns are decided by the first rows; one that would have decided otherwise is refused by line."""
     monkeypatch.setattr(streaming, "PEEK", SIZE)
-    put(tmp_path, *['{"sentence": "a"}'] * 6, '{"sentence": "a", "text": "b"}')
+    put(tmp_path, *['{"sentence": "a"}'] * 10, '{"sentence": "a", "text": "b"}')
     stream = Stream("a.jsonl", size=SIZE, base=tmp_path)
     list(stream)
-    with pytest.raises(DataError, match=r"a\.jsonl:7: a column 'text' appears first here, but the 6 rows before"):
+    with pytest.raises(DataError, match=r"a\.jsonl:11: a column 'text' appears first here, but the 10 rows before"):
         stream.verdict()
     put(tmp_path, '{"foo": "a"}')
     assert list(stream) == []

@@ -53,7 +53,7 @@ QUERIES = ("query", "question")
 DOCUMENTS = ("doc", "document", "passage")
 
 _NAME_TEXTS = (
-    "Name the column with data.text (--text), for pairs also data.pair (--pair); "
+    "Name the column with data.text (--text), for pairs also data.pair (--pair), for triplets data.negative, too; "
     "name the columns of a CSV or TSV file without a header line with data.columns."
 )
 
@@ -222,9 +222,10 @@ def _target(
 def _explicit(key: str, name: str, found: Sequence[str], ledger: Ledger) -> bool:
     if name in found:
         return True
+    flag = f" (--{key})" if key in ("text", "pair", "label", "score") else ""
     ledger.problem(
         f"there is no column {name!r} among {_listed(found)}",
-        f"Set data.{key} (--{key.replace('_', '-')}) to one of them.{did_you_mean(name, found)}",
+        f"Set data.{key}{flag} to one of them.{did_you_mean(name, found)}",
     )
     return False
 
