@@ -1,25 +1,49 @@
-"""Which number format to compute in, decided by what the processor has and never by hope."""
+"""Which number format to compute in, decided by what the processor has and does, and never by hope."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import torch
+import torch.distributed as dist
+from torch import Tensor
 
 Precision = Literal["fp32", "bf16"]
+MARGIN = 1.2
+"""How many times as fast bf16 must be in the probe: half of a step is no matrix product and gains nothing."""
+HOPELESS = 20
+"""So many times slower in the first round, and no other round is needed: bf16 is emulated."""
+TOKENS, WIDTH, INNER, ROUNDS = 128, 384, 1536, 4
 
 
-def choose_precision(asked: Literal["auto", "fp32", "bf16"]) -> tuple[Precision, str]:
-    """The precision to use, and the reason in a few words."""
+def choose_precision(
+    asked: Literal["auto", "fp32", "bf16"],
+    *,
+    units: Callable[[], str | None] | None = None,
+    probe: Callable[[], tuple[float, float]] | None = None,
+) -> tuple[Precision, str]:
+    """The precision to use, and the reason in a few words.
+
+    With "auto" on a processor that claims to have ``units`` for bf16, a ``probe`` measures the seconds of the same
+    matrix products in fp32 and in bf16, and bf16 must win by ``MARGIN``. The first of several processes decides.
+    """
     if asked != "auto":
         return asked, "as asked"
     if torch.cuda.is_available():
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return "bf16", "the GPU has bf16 units"
         return "fp32", "the GPU has no bf16 units"
-    units = cpu_bf16_units()
-    return ("bf16", f"the processor has {units}") if units else ("fp32", "the processor has no bf16 units")
+    found = (units or cpu_bf16_units)()
+    if found is None:
+        return "fp32", "the processor has no bf16 units"
+    single, half = _agreed(*(probe or measure_products)())
+    measured = f"matrix products took {1e3 * half:.1f} ms in bf16, {1e3 * single:.1f} ms in fp32"
+    if single >= MARGIN * half:
+        return "bf16", f"the processor has {found}; {measured}"
+    return "fp32", f"the processor has {found}, but it is not {MARGIN:g} times as fast: {measured}"
 
 
 def cpu_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
@@ -33,3 +57,42 @@ def cpu_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
         if flag in flags:
             return name
     return None
+
+
+def measure_products() -> tuple[float, float]:
+    """Seconds of a small feed-forward layer's products, there and back, in fp32 and in bf16, casts of weights included.
+
+    The two take turns, so that a busy moment meets both, and the best round of each counts; the first is warm-up.
+    """
+    up, down = torch.ones(INNER, WIDTH), torch.ones(WIDTH, INNER)
+    states = torch.ones(TOKENS, WIDTH)
+    rounds: list[list[float]] = []
+    with torch.inference_mode():
+        while len(rounds) <= ROUNDS:
+            rounds.append([_seconds(states, up, down, kind) for kind in (torch.float32, torch.bfloat16)])
+            if rounds[0][1] > HOPELESS * rounds[0][0]:
+                return rounds[0][0], rounds[0][1]
+    single, half = zip(*rounds[1:], strict=True)
+    return min(single), min(half)
+
+
+def _seconds(states: Tensor, up: Tensor, down: Tensor, kind: torch.dtype) -> float:
+    began = time.perf_counter()
+    _products(states.to(kind), up.to(kind), down.to(kind))
+    return time.perf_counter() - began
+
+
+def _products(states: Tensor, up: Tensor, down: Tensor) -> None:
+    inner = states @ up.T
+    out = inner @ down.T
+    back = out @ down
+    _ = out.T @ inner, back @ up, back.T @ states
+
+
+def _agreed(single: float, half: float) -> tuple[float, float]:
+    """What the first process measured."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return single, half
+    times = torch.tensor([single, half], dtype=torch.float64)
+    dist.broadcast(times, 0)
+    return float(times[0]), float(times[1])

@@ -1,0 +1,75 @@
+"""Precision "auto": by flags, then by a measurement, and what was measured is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearfar.training import choose_precision
+from nearfar.training.precision import MARGIN, cpu_bf16_units, measure_products
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU its own flags decide")
+
+
+def no_probe() -> tuple[float, float]:
+    raise AssertionError("nothing is to be measured")
+
+
+@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+def test_what_is_asked_for_is_done(asked):
+    """Without a look at the processor."""
+    assert choose_precision(asked, units=lambda: "AMX", probe=no_probe) == (asked, "as asked")
+
+
+def test_without_units_nothing_is_measured():
+    """bf16 would be emulated; no measurement could make it right."""
+    chosen, reason = choose_precision("auto", units=lambda: None, probe=no_probe)
+
+    assert chosen == "fp32"
+    assert "no bf16 units" in reason
+
+
+@pytest.mark.parametrize(
+    ("single", "half", "expected"),
+    [(0.040, 0.010, "bf16"), (0.010, 0.040, "fp32"), (0.010, 0.010, "fp32"), (0.0119, 0.010, "fp32"), (0.0121, 0.010, "bf16")],
+)  # fmt: skip
+def test_units_must_also_be_faster_by_a_margin(single, half, expected):
+    """Flags promise, the measurement decides, and both times are told."""
+    chosen, reason = choose_precision("auto", units=lambda: "AVX512-BF16", probe=lambda: (single, half))
+
+    assert MARGIN == 1.2
+    assert chosen == expected
+    assert "AVX512-BF16" in reason
+    assert f"{1e3 * half:.1f} ms in bf16, {1e3 * single:.1f} ms in fp32" in reason
+
+
+def test_the_probe_measures_on_this_machine():
+    """Both times are real."""
+    single, half = measure_products()
+
+    assert 1e-5 < single < 10
+    assert 1e-5 < half < 60  # emulated, on a busy machine
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("flags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile", "AMX"),
+        ("flags\t\t: fpu avx512f avx512_bf16", "AVX512-BF16"),
+        ("Features\t: fp asimd bf16 i8mm", "Arm BF16"),
+        ("flags\t\t: fpu avx2 avx512f", None),
+        ("model name\t: amx_bf16", None),
+    ],
+)
+def test_flags_are_read_as_the_kernel_writes_them(tmp_path: Path, line, expected):
+    """The best unit is named; words elsewhere in the file do not count."""
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\n\nprocessor\t: 1\n{line}\n", encoding="utf-8")
+
+    assert cpu_bf16_units(tmp_path / "cpuinfo") == expected
+
+
+def test_without_such_a_file_there_are_no_units(tmp_path: Path):
+    """Other systems: fp32."""
+    assert cpu_bf16_units(tmp_path / "none") is None
