@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.encoding import build, tokenize
-from nearfar.encoding.packed import SLACK, Noise, attention_blocks, take_apart
+from nearfar.encoding.packed import ROUND, SLACK, Noise, attention_blocks, take_apart
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")
 TEXTS = ["one", "a longer text of words", "x", "so it goes on for quite a while", "two words", "one", "a b c d e f"]
@@ -210,3 +210,36 @@ def test_bf16_stays_close(tiny):
         near = model(model.inputs(table, rows)).logits
 
     assert (exact - near.float()).abs().max() < 0.1 * exact.abs().max() + 0.05
+
+
+@pytest.mark.parametrize("logits_only", [False, True])
+def test_in_bf16_products_have_few_shapes_and_the_same_results(tiny, logits_only):
+    """Rows are texts or whole tiles, never tokens, because kernels are kept for each shape; filling up moves nothing."""
+    from torch.overrides import TorchFunctionMode
+
+    class Shapes(TorchFunctionMode):
+        seen: list[int] = []  # noqa: RUF012
+
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            if function is F.linear:
+                self.seen.append(len(arguments[0]))
+            return function(*arguments, **(named or {}))
+
+    built = build(str(tiny("bert")), classes=("a", "b"), seed=1, dropout=0.0)
+    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
+    rows = list(range(len(TEXTS)))
+    tokens = int(table.lengths.sum())
+    assert tokens % ROUND
+    results = []
+    for kind in (torch.float32, torch.bfloat16):
+        built.model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind is torch.bfloat16), Shapes() as shapes:
+            output = built.model(built.model.inputs(table, rows), logits_only=logits_only)
+        if kind is torch.bfloat16:
+            assert set(shapes.seen) == {-(-tokens // ROUND) * ROUND, len(rows)}
+        F.cross_entropy(output.logits.float(), torch.arange(len(rows)) % 2).backward()
+        results.append([output.logits, *(own.grad for own in built.model.parameters() if own.grad is not None)])
+        shapes.seen.clear()
+    assert len(results[0]) == len(results[1]) > 10
+    for exact, near in zip(*results, strict=True):
+        assert (exact - near).abs().max() <= 0.1 * exact.abs().max() + 0.02

@@ -102,7 +102,7 @@ class Body:
         for layer in self.layers[:-1]:
             x = self._layer(layer, x, blocks, noise, t)
         if firsts:
-            return self._last_firsts(self.layers[-1], x[:t], blocks, noise)
+            return self._last_firsts(self.layers[-1], x, blocks, noise, t)
         return self._layer(self.layers[-1], x, blocks, noise, t)[:t]
 
     def _layer(self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise, t: int) -> Tensor:
@@ -120,17 +120,17 @@ class Body:
         inner = layer.down(layer.activation(layer.up(x)))
         return _normed(layer.down_norm, noise.drop_and_add(inner, x, layer.down_dropout))
 
-    def _last_firsts(self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise) -> Tensor:
+    def _last_firsts(self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise, t: int) -> Tensor:
         """One query for each text, keys and values for all its tokens; everything behind them for the first tokens."""
         parts = (layer.key, layer.value)
         kv = F.linear(x, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
         begins = torch.cat([block.begins for block in blocks])
         first = x.index_select(0, begins)  # (b, d)
         queries = torch.split(layer.query(first), [block.texts for block in blocks])
-        pieces = torch.split(kv, [block.stop - block.start for block in blocks])
+        pieces = torch.split(kv, [*(block.stop - block.start for block in blocks), len(x) - t])
         mixed = [
             attend_firsts(q, piece, block, self.heads, layer.attention_dropout, noise)
-            for q, piece, block in zip(queries, pieces, blocks, strict=True)
+            for q, piece, block in zip(queries, pieces, blocks, strict=False)
         ]
         attended = layer.mix(torch.cat(mixed))
         x = _normed(layer.mix_norm, noise.drop_and_add(attended, first, layer.mix_dropout))
