@@ -44,8 +44,14 @@ def _print_summary(
     table.add_column()
     table.add_row("rows", f"{found.rows:,}" + (f", {found.usable:,} usable" if found.usable != found.rows else ""))
     if found.shape:
-        what = {"texts": "single texts", "pairs": "pairs of texts"}[found.shape]
-        table.add_row("shape", what + {"label": " with labels", "score": " with scores", None: ""}[found.target])
+        what = {
+            "texts": "single texts",
+            "pairs": "pairs of texts",
+            "triplets": "triplets of texts",
+            "ranking": f"{found.queries:,} queries with documents",
+        }[found.shape]
+        score = " with their relevance" if found.shape == "ranking" else " with scores"
+        table.add_row("shape", what + {"label": " with labels", "score": score, None: ""}[found.target])
     if found.classes:
         listed = sorted(found.classes.items(), key=lambda item: -item[1])
         text = ", ".join(f"{name} {count:,}" for name, count in listed[:SHOWN_CLASSES])

@@ -108,14 +108,15 @@ def write_target(out: str, write: Callable[[IO[bytes]], None]) -> None:
 
 def texts_for(records: Records, model: Model) -> Any:
     """The texts of the records as the model reads them: single, or in pairs."""
+    has = "single texts" if records.shape == "texts" else records.shape
     if model.card.joined:
-        if records.shape != "pairs":
-            problem = Problem(records.source, "the model reads pairs of texts, and the file has single texts",
+        if records.shape not in ("pairs", "ranking"):
+            problem = Problem(records.source, f"the model reads pairs of texts, and the file has {has}",
                               "Name both columns: --text and --pair.")  # fmt: skip
             raise DataError([problem])
         return list(zip(*records.texts, strict=True))
-    if records.shape == "pairs":
-        problem = Problem(records.source, "the model reads single texts, and the file has pairs",
+    if records.shape != "texts":
+        problem = Problem(records.source, f"the model reads single texts, and the file has {has}",
                           "Name the column to read: --text.")  # fmt: skip
         raise DataError([problem])
     return records.texts[0]
