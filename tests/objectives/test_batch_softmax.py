@@ -360,7 +360,7 @@ def test_a_low_temperature_stays_finite():
 def test_constant_coordinates_stay_finite_and_do_not_explode(normalize, constant):
     """A dead coordinate must not outweigh the others by twelve orders of magnitude."""
     sides = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
-    sides[:, :, 1] = constant
+    sides[0, :, 1] = constant  # on the left only: the right side would pass on what it gets
     sides.requires_grad_()
     loss = BatchSoftmax(normalize=normalize, temperature=1.2)(*sides)
     (gradient,) = torch.autograd.grad(loss, sides)
@@ -369,7 +369,7 @@ def test_constant_coordinates_stay_finite_and_do_not_explode(normalize, constant
     assert gradient.abs().max() < 100
     assert gradient[:, :, [0, 2]].abs().min() > 0
     if normalize == "minmax" or constant == 0:
-        assert torch.equal(gradient[:, :, 1], torch.zeros(2, 5))
+        assert torch.equal(gradient[0, :, 1], torch.zeros(5))
 
 
 def test_scales_do_what_they_say():
