@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.training.runs import digest, write_texts
 
 import nearfar
 from nearfar.assembly import run
 from nearfar.errors import DataError, Interrupted, SettingError
 from nearfar.recipe import OBJECTIVES, Recipe, build_recipe
-from tests.training.runs import digest, write_texts
 
 CLASS_OBJECTIVES = [
     "cross-entropy", "triple-entropy", "soft-triple", "cross-entropy+supcon", "supcon", "label-aware", "proxy-nca",
@@ -26,7 +26,7 @@ THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", 
 
 def write_pairs(path: Path, kind: str, rows: int = 40) -> Path:
     """Pairs of made-up texts; those about the same thing belong together."""
-    source = random.Random(0)  # noqa: S311 - no secret
+    source = random.Random(0)
     made: list[dict[str, Any]] = []
     for row in range(rows):
         one = THINGS[row % len(THINGS)]

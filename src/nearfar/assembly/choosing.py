@@ -152,7 +152,7 @@ def _training(
             epochs = max(3, int(np.ceil(FEW_STEPS / per_epoch)))
     metric = training.metric
     if metric == "auto":
-        metric = DEFAULT_METRICS[data.kind]
+        metric = DEFAULT_METRICS[data.measured]
     every = training.evaluate_every
     if every == "auto":
         steps = epochs * -(-len(data.train) // ((batches.size or 1) * training.accumulate))

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Layout, Records, compare, limit, per_class, read, share
+from nearfar.data import Layout, Records, compare, doubts, limit, per_class, read, share
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, Blend, PairObjective
@@ -36,6 +36,19 @@ class RunData:
     classes: tuple[str, ...]
     notes: tuple[str, ...]
     kind: Kind = "classes"
+
+    def kind_of(self, records: Records) -> Kind:
+        """What these rows are for: pairs may be measured on rows of another kind than they are trained on."""
+        if self.kind == "classes":
+            return "classes"
+        found = kind_of(records, pairwise=True)
+        assert not isinstance(found, Problem)
+        return found
+
+    @property
+    def measured(self) -> Kind:
+        """What the rows are for that choose the best weights."""
+        return self.kind if self.dev is None else self.kind_of(self.dev)
 
     def fingerprint(self) -> str:
         """What a resumed run must find unchanged."""
@@ -71,13 +84,21 @@ def read_data(recipe: Recipe) -> RunData:
             files[role] = attempt(setting, "any")
     kind: Kind = "classes"
     if train is not None:
-        found = kind_of(train, pairwise)
+        found = kind_of(train, pairwise=pairwise)
         if isinstance(found, Problem):
             problems.append(found)
         else:
             kind = found
+        if kind != "classes":
+            wrong, told = doubts(train)
+            problems.extend(wrong)
+            notes.extend(f"{train.source}: {note}" for note in told)
         for role, records in files.items():
-            if records is not None and not isinstance(found, Problem):
+            if records is None or isinstance(found, Problem):
+                continue
+            if kind != "classes" and isinstance(other := kind_of(records, pairwise=True), Problem):
+                problems.append(other)
+            elif kind == "classes" or other == kind:  # pairs may be measured on rows of another kind
                 wrong, told = compare(train, records, "dev" if role == "dev" else "test")
                 problems.extend(wrong)
                 notes.extend(told)
@@ -120,7 +141,7 @@ def compares_pairs(recipe: Recipe) -> bool | None:
     return found.pop() if found else None
 
 
-def kind_of(train: Records, pairwise: bool | None) -> Kind | Problem:
+def kind_of(train: Records, *, pairwise: bool | None) -> Kind | Problem:
     """What the rows are for, or what is wrong with them for the objective."""
     if pairwise is None:
         pairwise = train.shape in ("triplets", "ranking") or (train.shape == "pairs" and train.labels is None)

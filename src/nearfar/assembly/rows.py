@@ -36,6 +36,7 @@ EVALUATION_BATCH = 64
 class Rows:
     """A part of the data, tokenized."""
 
+    kind: Kind
     table: TokenTable
     """Each distinct text once; for classification each row."""
     columns: tuple[NDArray[np.int64], ...]
@@ -46,7 +47,7 @@ class Rows:
     def groups(self) -> tuple[NDArray[np.int64], ...]:
         """For each column (n,) ids: texts joined by positive pairs, however many there are between them, share one."""
         ends = self.columns
-        positive = np.ones(len(ends[0]), dtype=bool) if self.targets is None else self.targets > 0.5
+        positive = np.ones(len(ends[0]), dtype=np.bool_) if self.targets is None else self.targets > 0.5
         left, right = ends[0][positive], ends[1][positive]
         size = len(self.table)
         graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(size, size))
@@ -60,24 +61,29 @@ class Scale:
 
     low: float
     high: float
+    note: str | None = None
+    """How scores are mapped, in words."""
 
 
 def scale_of(data: RunData) -> Scale | None:
-    """The range of the scores of the training rows, where they have some."""
-    if data.kind != "scores":
-        return None
-    low, high = score_range(data.train)
-    return Scale(low, high)
+    """The range of the scores of the training rows, or of the first rows that have some."""
+    for records in (data.train, data.dev, data.test):
+        if records is not None and data.kind_of(records) == "scores":
+            low, high = score_range(records)
+            _, note = unit_scores(records, low=low, high=high)
+            return Scale(low, high, note)
+    return None
 
 
 def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None) -> Rows:
     """A part of the data as the model reads it."""
-    if data.kind == "classes":
+    kind = data.kind_of(records)
+    if kind == "classes":
         table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
-        return Rows(table, (), class_numbers(records, data.classes))
+        return Rows(kind, table, (), class_numbers(records, data.classes))
     texts, columns = distinct(records.texts)
     table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
-    return Rows(table, columns, np.zeros(len(records), dtype=np.int64), targets_of(data.kind, records, scale))
+    return Rows(kind, table, columns, np.zeros(len(records), dtype=np.int64), targets_of(kind, records, scale))
 
 
 def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray[np.int64], ...]]:
@@ -107,26 +113,31 @@ def targets_of(kind: Kind, records: Records, scale: Scale | None) -> NDArray[np.
 
 
 def evaluator(
-    model: TextModel, rows: Rows, records: Records, data: RunData, *, thresholds: dict[str, float] | None = None
+    model: TextModel,
+    rows: Rows,
+    records: Records,
+    classes: Sequence[str],
+    *,
+    thresholds: dict[str, float] | None = None,
 ) -> Callable[[], Report]:
     """How the model does on these rows, whenever it is asked. ``thresholds`` are those the dev rows chose."""
     size: dict[str, Any] = {"batch_size": EVALUATION_BATCH}
     table = rows.table
-    if data.kind == "classes":
-        return lambda: evaluate_classes(model, table, rows.labels, data.classes, **size)
-    if data.kind == "triplets":
+    if rows.kind == "classes":
+        return lambda: evaluate_classes(model, table, rows.labels, classes, **size)
+    if rows.kind == "triplets":
         return lambda: evaluate_triplets(model, table, *rows.columns, **size)
     left, right = rows.columns[:2]
-    if data.kind == "positives" or rows.targets is None:
+    if rows.kind == "positives" or rows.targets is None:
         queries, judged_left = np.unique(left, return_inverse=True)
         corpus, judged_right = np.unique(right, return_inverse=True)
         judged = np.unique(np.column_stack([judged_left, judged_right]), axis=0)
         relevance = np.ones(len(judged), dtype=np.int64)
         return lambda: evaluate_retrieval(model, table, queries, corpus, judged, relevance, **size)
-    if data.kind == "scores":
+    if rows.kind == "scores":
         targets = rows.targets
         return lambda: evaluate_scores(model, table, left, right, targets, **size)
-    if data.kind == "pairs":
+    if rows.kind == "pairs":
         truth = rows.targets > 0.5
         chosen = thresholds or {}
         return lambda: evaluate_pairs(

@@ -118,7 +118,8 @@ def _run(
     )  # fmt: skip
     built.model.to(accelerator.device)
     parts = _parts(built, data)
-    for note in (*data.notes, *built.notes, *notes, *_truncation(parts.train.table, built)):
+    mapped = [parts.scale.note] if parts.scale is not None and parts.scale.note else []
+    for note in (*data.notes, *mapped, *built.notes, *notes, *_truncation(parts.train.table, built)):
         say(f"note: {note}")
     if main:
         weights = sum(4 * weight.numel() for weight in built.model.parameters())
@@ -196,7 +197,9 @@ class _Parts:
 
         for name, rows, records in (("dev", self.dev, self.data.dev), ("test", self.test, self.data.test)):
             if rows is not None and records is not None and len(records):
-                task = evaluator(model, rows, records, self.data, thresholds=thresholds if name == "test" else None)
+                task = evaluator(
+                    model, rows, records, self.data.classes, thresholds=thresholds if name == "test" else None
+                )
                 found[name] = lambda task=task: measure(task)  # type: ignore[misc]
         return found
 
