@@ -220,7 +220,7 @@ class Checker:
     def _meant(self, name: str, path: Path, known: Mapping[str, Entry]) -> tuple[str, str | None]:
         """The remedy for a key that is nowhere near, and the key of this table that was meant, if any."""
         homes = _homes(self.root)
-        places = [home for home in homes.get(name, ()) if home.tables != _tables(path)]
+        places = homes.get(name, ())
         *table, key = ELSEWHERE_CALLED.get(name, ("",))
         if key in known:
             return f"Write {key}.", str(key)
@@ -241,12 +241,8 @@ class Checker:
         self.problems.append(Problem(place.where, message, remedy, place.line))
 
 
-def _tables(path: Path) -> tuple[str, ...]:
-    return tuple(part for part in path if isinstance(part, str))
-
-
 def _header(path: Path) -> str:
-    return dotted(_tables(path))
+    return dotted(part for part in path if isinstance(part, str))
 
 
 def _in_brackets(path: Path) -> str:
