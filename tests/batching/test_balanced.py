@@ -45,6 +45,15 @@ def test_at_most_those_are_alone_who_must(size, counts):
         assert alone <= counts.count(1) + 2
 
 
+@pytest.mark.parametrize(("size", "most"), [(9, 12), (15, 8), (33, 3)])
+def test_runs_are_cut_where_it_hurts_nobody(size, most):
+    """Pairs in batches of odd size: every second batch must cut a pair, and hardly anybody is left alone by it."""
+    labels = np.repeat(np.arange(20), 50)
+
+    for epoch in range(5):
+        assert lonely(labels, Balanced(labels=labels, size=size, seed=1).batches(epoch)) <= most
+
+
 def test_random_batches_leave_many_alone():
     """What the sampler is for: with 60 classes in batches of 16, most rows drawn at random have no classmate."""
     labels = np.repeat(np.arange(60), 8)

@@ -106,6 +106,20 @@ def test_recall_is_measured_and_grows_with_the_lists_looked_into():
     assert recalls[-1] > 0.97
 
 
+def test_recall_is_one_where_everybody_is_found():
+    """Five rows, some of them opposite: all four others are the nearest, and a row is no neighbor of itself."""
+    groups = neighbor_groups(points(5, d=3), group=8, source=np.random.default_rng(1), search=ALL_LISTS)
+
+    assert groups.recall == 1.0
+
+
+def test_only_so_many_candidates_may_join_even_among_copies():
+    """Of equal rows the search may leave out the row itself: still no more than the candidates join."""
+    groups = neighbor_groups(np.ones((60, 1), dtype=np.float32), group=8, candidates=2, source=np.random.default_rng(1))
+
+    assert max(map(len, members(groups))) == 3
+
+
 def test_clusters_are_found():
     """Well separated blobs: no group has rows of two blobs, and every row has company."""
     blob = np.random.default_rng(1).integers(0, 12, 960)
