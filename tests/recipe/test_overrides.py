@@ -156,6 +156,10 @@ def test_bytes_a_shell_passed_on_never_break_a_message():
     with pytest.raises(RecipeError, match="not UTF-8") as caught:
         build_recipe({}, [override], where="w")
     str(caught.value).encode("utf-8")
+    part = parse_override('objective.parts."\udcff".name=supcon')
+    with pytest.raises(RecipeError, match=r"a name in objective\.parts holds bytes that are not UTF-8") as caught:
+        build_recipe({"data": {"train": "a"}, "objective": {"name": "blend"}}, [part], where="w")
+    str(caught.value).encode("utf-8")
 
 
 def test_remedies_for_flags_speak_of_flags():

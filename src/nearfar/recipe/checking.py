@@ -58,6 +58,8 @@ class Checker:
             return self._tagged(entry, form.tables, value, path)
         if isinstance(value, Mapping) and form.values is not None:
             part = Entry(entry.name, form.values, entry.key, MISSING)
+            for name in filter(_not_unicode, value):
+                self._report((*path, name), f"a name in {dotted(path)} holds bytes that are not UTF-8", "Rename it.")
             return {name: self._value(part, inner, (*path, name)) for name, inner in value.items()}
         if isinstance(value, list | tuple) and form.items is not None:
             return self._list(entry, form, value, path)
@@ -127,7 +129,7 @@ class Checker:
             self._report(path, f"{dotted(path)} is empty", "Write something between the quotes, or leave the key out.")
         elif "\0" in value:
             self._report(path, f"{dotted(path)} holds a NUL character", "Leave it out.")
-        elif any("\ud800" <= sign <= "\udfff" for sign in value):
+        elif _not_unicode(value):
             self._report(path, f"{dotted(path)} holds bytes that are not UTF-8", "Rename the file or the column.")
         return value
 
@@ -262,6 +264,11 @@ def _fallback(entry: Entry) -> str:
     if entry.default is MISSING or form.tables or form.values is not None:
         return f"Write {phrase(entry.kind, entry.key)}."
     return f"Try the default, {literal(entry.default)}."
+
+
+def _not_unicode(text: str) -> bool:
+    """Whether a text has half characters, which is how a shell passes on bytes that are not UTF-8."""
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _as_number(value: str, form: Fits) -> float | None:
