@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 
-from nearfar.training import choose_precision
+from nearfar.batching import FileOrder
+from nearfar.encoding import build, tokenize
+from nearfar.objectives import CrossEntropy
+from nearfar.recipe import Training
+from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, choose_precision, fit
 from nearfar.training.precision import MARGIN, cpu_bf16_units, measure_products
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU its own flags decide")
@@ -73,3 +80,17 @@ def test_flags_are_read_as_the_kernel_writes_them(tmp_path: Path, line, expected
 def test_without_such_a_file_there_are_no_units(tmp_path: Path):
     """Other systems: fp32."""
     assert cpu_bf16_units(tmp_path / "none") is None
+
+
+def test_a_resumed_run_keeps_its_precision(tmp_path: Path):
+    """A second measurement may come out otherwise; the run goes on as it began."""
+    settings: Any = {"rates": {"encoder": 1e-3, "head": 1e-3, "objective": 1e-3}, "seed": 1,
+                     "accelerator": Accelerator(cpu=True), "store": CheckpointStore(tmp_path / "c"),
+                     "journal": Journal(tmp_path / "j")}  # fmt: skip
+    built = build("toy", classes=("a", "b"), seed=1)
+    table = tokenize(built.tokenizer, [["one", "two"]], max_length=8)
+    feed = Feed(table, np.array([0, 1]), FileOrder(rows=2, size=2), (2, 3), "t.csv")
+    for precision, resume in (("bf16", False), ("fp32", True)):
+        learner = Learner(built.model, [Term("cross_entropy", 1.0, CrossEntropy(), "logits")], precision=precision)  # type: ignore[arg-type]
+        fit(learner, feed, Training(epochs=1, checkpoint_every=1), **settings, resume=resume)
+        assert learner.precision == "bf16"

@@ -253,7 +253,8 @@ class _Saver:
 
     def checkpoint(self, progress: Progress, order: list[Rows]) -> None:
         if self.accelerator.is_main_process:
-            state = {**vars(progress), "identity": self.identity, "journal": self.journal.size()}
+            state = {**vars(progress), "identity": self.identity, "journal": self.journal.size(),
+                     "precision": self.learner.precision}  # fmt: skip
             tensors = {"model": dict(self.learner.state_dict()), "optimizer": optimizer_tensors(self.optimizer)}
             if order:
                 tensors["order"] = {
@@ -295,6 +296,7 @@ def _resume(
             "Resume with what it was started with, or start over with --overwrite."
         )
     journal.rewind(state.pop("journal"))
+    learner.precision = state.pop("precision", learner.precision)  # measured anew, it might come out otherwise
     _load(learner, checkpoint.tensors["model"])
     restore_optimizer(optimizer, checkpoint.tensors.get("optimizer", {}))
     progress = Progress(**state)
