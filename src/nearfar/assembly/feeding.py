@@ -48,13 +48,19 @@ def company(feed: Feed, recipe: Recipe) -> list[str]:
     """What a user should know about who sits together."""
     if not needs_classmates(recipe.objective):
         return []
+    notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(feed.labels))
+    if classes > size // 2:
+        notes.append(
+            f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
+            f"{2 * classes} or more would let all of them meet"
+        )
     alone = lonely(feed.labels, feed.sampler.batches(0))
-    if not alone:
-        return []
-    return [
-        f"{alone:,} of {len(feed):,} training texts have no classmate in their batch, so nothing draws them near; "
-        "larger batches (batches.size) or more texts of their classes would help"
-    ]
+    if alone:
+        notes.append(
+            f"{alone:,} of {len(feed):,} training texts have no classmate in their batch, so nothing draws them near; "
+            "larger batches (batches.size) or more texts of their classes would help"
+        )
+    return notes
 
 
 def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
@@ -68,6 +74,11 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
     if shuffle == "balanced":
         if data.kind != "classes":
             raise SettingError('batches.shuffle = "balanced" needs classes, and these rows are pairs; use "random".')
+        if size < 2:
+            raise SettingError(
+                f"batches.size is {size}, and {stage.recipe.objective.name} compares the texts of a batch; "
+                "set 2 or more, 64 is usual."
+            )
         return Balanced(labels=rows.labels, size=size, per_class=min(settings.per_class, size), seed=seed)
     if data.kind == "classes":
         raise SettingError(
