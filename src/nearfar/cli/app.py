@@ -38,6 +38,13 @@ InvalidOption = Annotated[
     str | None, typer.Option("--invalid", metavar="refuse|drop", help="What to do with rows that cannot be used.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+CorpusOption = Annotated[str | None, typer.Option("--corpus", metavar="FILE", help="Texts to search among.")]
+CorpusTextOption = Annotated[str | None, typer.Option("--corpus-text", help="Column with the text in the corpus.")]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option("--threshold", help="The cosine from which a pair is a yes; unset: that of the model's dev rows."),
+]
+LinesOption = Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is already there.")]
 
 
@@ -136,15 +143,23 @@ def evaluate(
     text: TextOption = None,
     pair: PairOption = None,
     label: LabelOption = None,
+    score: ScoreOption = None,
+    corpus: CorpusOption = None,
+    corpus_text: CorpusTextOption = None,
+    threshold: ThresholdOption = None,
     invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
     json_: JsonOption = False,
 ) -> None:
-    """Measure a model on labeled data: accuracy, F1, every class, confusion."""
+    """Measure a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, or a whole corpus."""
     from nearfar.cli.using import evaluate_command
     from nearfar.data import Layout
 
-    evaluate_command(model, source, Layout(text=text, pair=pair, label=label), invalid, batch_size, as_json=json_)
+    layout = Layout(text=text, pair=pair, label=label, score=score)
+    evaluate_command(
+        model, source, layout, invalid, batch_size, corpus=corpus, corpus_text=corpus_text, threshold=threshold,
+        as_json=json_,
+    )  # fmt: skip
 
 
 @app.command()
@@ -183,6 +198,101 @@ def embed(
     from nearfar.data import Layout
 
     embed_command(model, source, out, Layout(text=text), invalid, batch_size, resume=resume, overwrite=overwrite)
+
+
+@app.command()
+def score(
+    model: ModelArgument,
+    source: DataArgument,
+    out: LinesOption = "-",
+    text: TextOption = None,
+    pair: PairOption = None,
+    threshold: ThresholdOption = None,
+    invalid: InvalidOption = None,
+    batch_size: BatchOption = 64,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Compare pairs of texts: one JSON object a line with both texts and their cosine."""
+    from nearfar.cli.using import score_command
+    from nearfar.data import Layout
+
+    layout = Layout(text=text, pair=pair)
+    score_command(model, source, out, layout, invalid, batch_size, threshold=threshold, overwrite=overwrite)
+
+
+@app.command()
+def search(
+    model: ModelArgument,
+    corpus: Annotated[str, typer.Argument(help=f"Texts to search among: {DATA_HELP}", metavar="CORPUS")],
+    queries: Annotated[str, typer.Argument(help="Texts to search for, one a row, or a ranking.", metavar="QUERIES")],
+    top: Annotated[int, typer.Option("--top", min=1, help="Documents of each query.")] = 10,
+    out: LinesOption = "-",
+    text: Annotated[str | None, typer.Option("--text", help="Column with the text in the queries.")] = None,
+    corpus_text: CorpusTextOption = None,
+    invalid: InvalidOption = None,
+    batch_size: BatchOption = 64,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Find the texts nearest to each query: one JSON object a line with the query and its results."""
+    from nearfar.cli.searching import search_command
+
+    search_command(
+        model, corpus, queries, out, invalid, batch_size, top=top, text=text, corpus_text=corpus_text,
+        overwrite=overwrite,
+    )  # fmt: skip
+
+
+@app.command()
+def mine(
+    model: ModelArgument,
+    source: DataArgument,
+    out: Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option("--corpus", metavar="FILE", help="Where negatives come from; unset: the right texts of FILE."),
+    ] = None,
+    as_: Annotated[
+        str, typer.Option("--as", metavar="triplets|pairs", help="Rows to write: triplets, or pairs with label 1 or 0.")
+    ] = "triplets",
+    positions: Annotated[
+        str,
+        typer.Option(
+            metavar="A-B|powers",
+            help="Ranks that negatives are drawn from, 1 being the nearest text; powers: the ranks 100 + 2^j.",
+        ),
+    ] = "10-50",
+    per_anchor: Annotated[
+        int | None, typer.Option(min=1, help="Negatives of an anchor; unset: 5 of a window, all of the powers.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="How far below those of all positives a negative's cosine must be.")
+    ] = None,
+    max_score: Annotated[float | None, typer.Option(help="Highest cosine of a negative with its anchor.")] = None,
+    oversample: Annotated[
+        bool, typer.Option("--oversample", help="Repeat positive pairs until there are as many as negative ones.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="The number all randomness follows from.")] = 0,
+    text: TextOption = None,
+    pair: PairOption = None,
+    label: LabelOption = None,
+    score: ScoreOption = None,
+    corpus_text: CorpusTextOption = None,
+    invalid: InvalidOption = None,
+    batch_size: BatchOption = 64,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Find hard negatives for pairs that belong together: texts the model takes for near that are not known to be."""
+    from nearfar.assembly.mining import Mining
+    from nearfar.cli.mining import mine_command, parse_positions
+    from nearfar.data import Layout
+
+    settings = Mining(
+        window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
+    )
+    mine_command(
+        model, source, out, Layout(text=text, pair=pair, label=label, score=score), invalid, batch_size, settings,
+        corpus=corpus, corpus_text=corpus_text, form=as_, oversample=oversample, overwrite=overwrite,
+    )  # fmt: skip
 
 
 @app.command()

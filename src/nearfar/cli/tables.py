@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from nearfar.assembly.rows import Report
 from nearfar.evaluation import ClassReport, PairReport, RankingReport, ScoreReport
@@ -16,12 +17,14 @@ def report_table(report: Report, title: str) -> RenderableType:
     """Whatever was measured, as a table."""
     if isinstance(report, ClassReport):
         return class_table(report, title)
-    table = Table(title=title, title_justify="left", caption=_remark(report), caption_justify="left")
+    table = Table()
     table.add_column("score")
     table.add_column("value", justify="right")
     for name, value in report.scores.items():
         table.add_row(name, f"{value:.4f}")
-    return table
+    remark = _remark(report)
+    parts: list[RenderableType] = [Text(title, style="italic"), table, *([] if remark is None else [Text(remark)])]
+    return Group(*parts)  # a title of the table itself would be no wider than its two columns
 
 
 def _remark(report: Report) -> str | None:

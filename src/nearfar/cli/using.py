@@ -1,4 +1,4 @@
-"""``nearfar evaluate`` and ``predict``: a saved model at work."""
+"""``nearfar evaluate``, ``predict`` and ``score``: a saved model at work."""
 
 from __future__ import annotations
 
@@ -6,40 +6,97 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from rich.console import Console
 
-from nearfar.assembly import class_numbers
-from nearfar.cli.tables import class_table
+from nearfar.assembly.corpora import read_corpus
+from nearfar.assembly.measuring import card_thresholds, measure, measure_classes, require_vectors
+from nearfar.assembly.rows import distinct
+from nearfar.cli.tables import report_table
 from nearfar.data import Layout, Records, read
 from nearfar.encoding import Model, load
-from nearfar.errors import DataError, OutputError, Problem, SettingError
-from nearfar.evaluation import class_report
+from nearfar.errors import DataError, OutputError, Problem, SettingError, counted
+from nearfar.evaluation import score_pairs
 
 
 def evaluate_command(
-    model_name: str, source: str, layout: Layout, invalid: str | None, batch_size: int, *, as_json: bool
+    model_name: str,
+    source: str,
+    layout: Layout,
+    invalid: str | None,
+    batch_size: int,
+    *,
+    corpus: str | None = None,
+    corpus_text: str | None = None,
+    threshold: float | None = None,
+    as_json: bool,
 ) -> None:
-    """Predict all rows and print what that is worth."""
+    """Measure what the rows of the file allow, and print it."""
+    choice = handling(invalid)
+    if corpus_text is not None and corpus is None:
+        raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
+    one_standard_input(source, corpus)
     model = load(model_name)
-    labels = model.labels
-    records = read(source, layout, invalid=handling(invalid))
-    if labels is None or records.labels is None:
-        who = f"the model {model_name} has no class head" if labels is None else "the file has no label column"
-        raise DataError(
-            [Problem(source, f"nothing can be compared: {who}", "Evaluation needs a classifier and labeled rows.")]
-        )
-    truth = class_numbers(records, labels)
-    chances = model.probabilities(texts_for(records, model), batch_size=batch_size)
-    report = class_report(truth, chances.argmax(axis=1), labels)
+    records = read(source, layout, invalid=choice)
+    notes = _told(records.source, records.notes)
+    if model.labels is not None and corpus is None:
+        if records.labels is None:
+            raise DataError([_incomparable(source, "the file has no label column")])
+        report = measure_classes(model, texts_for(records, model), records, batch_size=batch_size)
+    elif records.shape == "texts":
+        who = f"the model {model_name} has no class head" if model.labels is None else "the file has single texts"
+        raise DataError([_incomparable(source, who)])
+    else:
+        require_vectors(model)
+        searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
+        notes += [] if searched is None else _told(searched.source, searched.notes)
+        given = None if threshold is None else {"threshold": threshold}
+        report, told = measure(model, records, corpus=searched, thresholds=given, batch_size=batch_size)
+        notes += told
     if as_json:
         sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     else:
-        Console().print(class_table(report, f"{source}: {len(records):,} rows"))
-    _notes(records)
+        Console().print(report_table(report, f"{source}: {len(records):,} rows"))
+    say_notes(notes)
+
+
+def score_command(
+    model_name: str,
+    source: str,
+    out: str,
+    layout: Layout,
+    invalid: str | None,
+    batch_size: int,
+    *,
+    threshold: float | None,
+    overwrite: bool,
+) -> None:
+    """Write one JSON object a pair: its texts, their cosine, and whether that is a yes."""
+    check_target(out, overwrite=overwrite)
+    model = load(model_name)
+    require_vectors(model)
+    records = read(source, layout, invalid=handling(invalid), need="text")
+    if records.shape != "pairs":
+        problem = Problem(source, f"pairs are scored, and the rows have {counted(len(records.texts), 'text')}",
+                          "Name both columns: --text and --pair.", line=records.lines[0])  # fmt: skip
+        raise DataError([problem])
+    if threshold is None:
+        threshold = card_thresholds(model).get("threshold")
+    texts, (left, right) = distinct(records.texts)
+    scores = score_pairs(model.model, model.tokenize(texts), left, right, batch_size=batch_size)
+
+    def write(file: IO[bytes]) -> None:
+        for one, other, score in zip(*records.texts, scores.tolist(), strict=True):
+            row: dict[str, Any] = {"text_a": one, "text_b": other, "score": round(score, 6)}
+            if threshold is not None:
+                row["label"] = score >= threshold
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+    write_target(out, write)
+    say_notes(_told(source, records.notes))
 
 
 def predict_command(
@@ -60,7 +117,7 @@ def predict_command(
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
     write_target(out, write)
-    _notes(records)
+    say_notes(_told(source, records.notes))
 
 
 def handling(invalid: str | None) -> Literal["refuse", "drop"]:
@@ -122,6 +179,22 @@ def texts_for(records: Records, model: Model) -> Any:
     return records.texts[0]
 
 
-def _notes(records: Records) -> None:
-    for note in records.notes:
-        sys.stderr.write(f"note: {records.source}: {note}\n")
+def one_standard_input(*sources: str | None) -> None:
+    """Refuse to read two files from standard input, which comes only once."""
+    if sources.count("-") > 1:
+        raise SettingError("only one file can come from standard input: name the others.")
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """What should be known about the data, on standard error."""
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+
+
+def _told(source: str, notes: Iterable[str]) -> list[str]:
+    return [f"{source}: {note}" for note in notes]
+
+
+def _incomparable(source: str, who: str) -> Problem:
+    remedy = "Evaluation needs a classifier and labeled rows, or an encoder and pairs, triplets or a ranking."
+    return Problem(source, f"nothing can be compared: {who}", remedy)
