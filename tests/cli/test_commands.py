@@ -259,7 +259,7 @@ def test_help_names_every_verb_and_version_is_printed():
     """The list of verbs is a contract."""
     code, out, _ = call("--help")
     assert code == 0
-    for verb in ("train", "check", "evaluate", "predict", "embed", "objectives"):
+    for verb in ("train", "check", "evaluate", "predict", "embed", "score", "search", "mine", "objectives"):
         assert verb in out
     assert call("--version")[1].strip() == f"nearfar {nearfar.__version__}"
 

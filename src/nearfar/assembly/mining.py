@@ -43,7 +43,7 @@ class Mining:
     """How far a negative's cosine must be below that of each of the anchor's positives; None: it does not matter."""
     max_score: float | None = None
     """The highest cosine a negative may have."""
-    seed: int = 0
+    seed: int = 2
 
     def __post_init__(self) -> None:
         if self.window is not None and not 1 <= self.window[0] <= self.window[1]:
@@ -87,7 +87,7 @@ class Mined:
     """Documents at the ranks that only their cosine kept out."""
     without_positive: int
     """Anchors of the file that have no positive, and so get no negatives."""
-    seed: int = 0
+    seed: int = 2
 
     @property
     def found(self) -> int:

@@ -271,7 +271,7 @@ def mine(
     oversample: Annotated[
         bool, typer.Option("--oversample", help="Repeat positive pairs until there are as many as negative ones.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="The number all randomness follows from.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The number all randomness follows from.")] = 2,
     text: TextOption = None,
     pair: PairOption = None,
     label: LabelOption = None,
