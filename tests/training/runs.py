@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 from pathlib import Path
@@ -25,6 +26,19 @@ def write_texts(path: Path, rows: int = 60) -> Path:
         kind = kinds[row % len(kinds)]
         words = WORDS[kind]
         lines.append(f"a {words[row % 6]} and a {words[(row // 6 + 1) % 6]} number {row},{kind}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def write_pairs(path: Path, rows: int = 40) -> Path:
+    """A file of scored pairs, the same every time; some right texts come twice."""
+    kinds = list(WORDS)
+    lines = []
+    for row in range(rows):
+        one, other = kinds[row % 3], kinds[(row * row) % 3]
+        left = f"a {WORDS[one][row % 6]} number {row}"
+        right = f"some {WORDS[other][(row // 2) % 6]} of {row // 2}"
+        lines.append(json.dumps({"text_a": left, "text_b": right, "score": float(one == other)}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rich.console import Console
 from nearfar.assembly import run
 from nearfar.batching import FileOrder
 from nearfar.encoding import build, tokenize
-from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
+from nearfar.objectives import BatchSoftmax, CosineMSE, CrossEntropy, SoftTriple, SupCon
 from nearfar.training import Feed, Learner, Term, read_journal
 from nearfar.training.cached import cached_backward
 
@@ -57,14 +58,11 @@ def test_cached_is_the_plain_step_with_dropout_on(chunk, pooling):
 
     torch.manual_seed(9)
     seeds = torch.randint(2**62, (len(chunks),)).tolist()
-    views = []
+    parts = []
     for batch, seed in zip(chunks, seeds, strict=True):
         torch.manual_seed(seed)
-        views.append(learner.represent(batch))
-    whole = {
-        view: (torch.cat([part[view][0] for part in views]), torch.cat([part[view][1] for part in views]))
-        for view in views[0]
-    }
+        parts.append(learner.represent(batch))
+    whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     total, _ = learner.combine(whole)
     (0.7 * total).backward()
     plain = gradients(learner)
@@ -72,6 +70,39 @@ def test_cached_is_the_plain_step_with_dropout_on(chunk, pooling):
     assert told == [pytest.approx(total.item(), rel=1e-6)]
     assert set(cached) == set(plain)
     assert "objectives.soft_triple.centers" in cached
+    for name, gradient in plain.items():
+        assert torch.allclose(cached[name], gradient, rtol=1e-4, atol=1e-6), name
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_cached_pairs_are_plain_pairs(chunk):
+    """Left, right and negative texts, groups and targets come together again from their chunks, temperature included."""
+    plain_learner, feed = learner_and_feed("mean", dropout=0.0)
+    terms = [
+        Term("contrast", 0.6, BatchSoftmax(trainable=True), "grouped-pairs"),
+        Term("mse", 0.4, CosineMSE(), "pairs"),
+    ]
+    learner = Learner(plain_learner.model, terms).train()
+    every = np.arange(ROWS)
+    feed = replace(
+        feed,
+        columns=(every, np.roll(every, 3), np.roll(every, 7)),
+        targets=(every % 3 > 0).astype(np.float32),
+        groups=(every % 4, np.roll(every, 3) % 4, 100 + every),
+    )
+    (batch,) = feed.batches(learner.model, every, None)
+    total, _ = learner(batch)
+    total.backward()
+    plain = gradients(learner)
+    told: list[float] = []
+    cached_backward(
+        learner, feed.batches(learner.model, every, chunk), 1.0, lambda loss, _parts: told.append(loss.item())
+    )
+    cached = gradients(learner)
+
+    assert told == [pytest.approx(total.item(), rel=1e-5)]
+    assert set(cached) == set(plain)
+    assert "objectives.contrast.log_temperature" in cached
     for name, gradient in plain.items():
         assert torch.allclose(cached[name], gradient, rtol=1e-4, atol=1e-6), name
 
