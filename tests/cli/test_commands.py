@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(folder)
     try:
         code, _, errors = call("train", "train.jsonl", "--encoder", "toy", "--epochs", "2", "--batch-size", "8",
-                               "--test", "0.25", "--set", "training.learning_rate=1e-3", "--out", "model")  # fmt: skip
+                               "--objective", "cross-entropy", "--test", "0.25", "--set", "training.learning_rate=1e-3", "--out", "model")  # fmt: skip
     finally:
         os.chdir(before)
     assert code == 0, errors
@@ -233,7 +233,7 @@ def test_a_recipe_file_with_overrides_runs(folder):
     """Paths in the recipe count from its folder, flags win, and --dry-run only prints."""
     Path("sub").mkdir(exist_ok=True)
     Path("sub/recipe.toml").write_text(
-        'seed = 5\n[data]\ntrain = "../train.jsonl"\n[encoder]\nname = "toy"\n[training]\nepochs = 4\n'
+        'seed = 5\n[data]\ntrain = "../train.jsonl"\n[objective]\nname = "cross-entropy"\n[encoder]\nname = "toy"\n[training]\nepochs = 4\n'
     )
     code, out, errors = call("train", "sub/recipe.toml", "--set", "training.epochs=1", "--dry-run")
     assert code == 0, errors
