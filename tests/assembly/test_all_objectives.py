@@ -219,6 +219,20 @@ def test_a_weighting_network_is_trained_and_not_saved(tmp_path):
     assert {path.name: path.stat().st_size for path in (tmp_path / "model").glob("*.safetensors")} == sizes
 
 
+@pytest.mark.parametrize("views", ["spans", "synonyms"])
+def test_the_second_view_of_a_text_may_be_changed(views, tmp_path):
+    """Other losses than with dropout alone, and the same bits after a resume."""
+    train = write_texts(tmp_path / "texts.csv", 36)
+    recipe = recipe_of(train, {"name": "label-aware", "views": views})
+    run(recipe, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopAt(2),))
+    run(recipe, tmp_path / "cut", resume=True)
+    run(recipe_of(train, {"name": "label-aware"}), tmp_path / "plain")
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole") != digest(tmp_path / "plain")
+
+
 BAD = {
     "one class": ({"name": "auto"}, {}, "label"),
     "a trained head without cross-entropy": ({"name": "supcon"}, {"head": {"kind": "trained"}}, "logistic"),

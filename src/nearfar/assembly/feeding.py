@@ -13,6 +13,7 @@ from nearfar.assembly.rows import EVALUATION_BATCH, Rows
 from nearfar.assembly.stages import Stage
 from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Sampler, Words, lonely
 from nearfar.encoding import Built
+from nearfar.encoding.augment import Augment, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.recipe import Recipe
@@ -26,10 +27,12 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
     """The training rows of a stage, ready to train on."""
     recipe = stage.recipe
     objectives = parts_of(recipe.objective)
-    columns, groups = rows.columns, None
-    if any(isinstance(part, LabelAware) for part in objectives):
+    columns, groups, augment = rows.columns, None, None
+    aware = [part for part in objectives if isinstance(part, LabelAware)]
+    if aware:
         every = np.arange(len(rows.labels))
         columns = (every, every)
+        augment = _second_view(aware[0].views, built, data, rows)
     elif data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
         groups = rows.groups()
     return Feed(
@@ -41,6 +44,19 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
         columns=columns,
         targets=rows.targets,
         groups=groups,
+        augment=augment,
+    )
+
+
+def _second_view(views: str, built: Built, data: RunData, rows: Rows) -> Augment | None:
+    """What happens to the second view of each text; dropout alone makes views differ, too."""
+    if views == "dropout":
+        return None
+    if views == "synonyms" and data.train.shape == "pairs":
+        raise SettingError('objective.views = "synonyms" reads single texts, and these are pairs; use "spans".')
+    name: Any = views
+    return make_augment(
+        name, table=rows.table, texts=data.train.texts[0], tokenizer=built.tokenizer, max_length=built.max_length
     )
 
 

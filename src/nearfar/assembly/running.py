@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from rich.console import Console
@@ -59,6 +60,9 @@ from nearfar.training import (
 )
 from nearfar.training.optim import Part, freeze, unused_weights
 from nearfar.training.precision import Precision
+
+QUICK_STEPS = 30
+"""A run of so few steps begins at once, without a batch to estimate its time by."""
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,8 @@ class _Ready:
     feed: Feed
     plan: Plan
     notes: list[str]
-    seconds: float
-    """What it will take, about."""
+    seconds: float | None
+    """What it will take, about; None where finding out would take a good part of it."""
 
 
 def _prepare(
@@ -248,10 +252,13 @@ def _prepare(
     feed = make_feed(stage, built, data, parts.train)
     notes += company(feed, recipe)
     plan = plan_run(feed, recipe.training)
-    per_batch, frozen = _try_out(learner, feed, accelerator, recipe.batches.chunk)
+    chunk = recipe.batches.chunk
+    size = min(recipe.batches.size or 1, chunk * accelerator.num_processes if chunk else len(feed))
+    per_batch, frozen = _try_out(learner, feed, accelerator, size, timed=plan.steps > QUICK_STEPS)
     if frozen:
         notes.append(f"weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
-    return _Ready(learner, feed, plan, notes, _estimate(per_batch, plan, recipe))
+    seconds = None if per_batch is None else _estimate(per_batch, plan, recipe)
+    return _Ready(learner, feed, plan, notes, seconds)
 
 
 def _train(
@@ -295,27 +302,25 @@ def _rates(recipe: Recipe) -> dict[Part, float]:
 
 
 def _try_out(
-    learner: Learner, feed: Feed, accelerator: Accelerator, chunk: int | None = None
-) -> tuple[float, list[str]]:
-    """One small and one whole batch forward and backward: which weights take part, and how long a batch takes."""
-    order = feed.sampler.batches(0)
+    learner: Learner, feed: Feed, accelerator: Accelerator, size: int, *, timed: bool
+) -> tuple[float | None, list[str]]:
+    """Two rows forward and backward: which weights take part. With ``timed``, also how long ``size`` rows take."""
     learner.train()
-    seconds = 0.0
-    frozen: list[str] = []
+    seconds, frozen = None, list[str]()
+    every = np.arange(len(feed))
+    rank, world = accelerator.process_index, accelerator.num_processes
     with torch.random.fork_rng(devices=[]):
-        for place, rows in enumerate((order[0][:2], order[len(order) // 2])):
+        for rows in (every[:2], every[:: max(1, len(feed) // size)][:size])[: 1 + timed]:
             began = time.perf_counter()
-            rows = rows[: chunk * accelerator.num_processes] if chunk else rows
-            rank, world = accelerator.process_index, accelerator.num_processes
             (batch,) = feed.batches(learner.model, rows, None, rank=rank, world=world)
             total, _ = learner(batch.to(accelerator.device))
             total.backward()
             seconds = time.perf_counter() - began
-            if place == 0:
+            if not frozen:
                 frozen = unused_weights(learner)
                 freeze(learner, frozen)
             learner.zero_grad(set_to_none=True)
-    return seconds, frozen
+    return seconds if timed else None, frozen
 
 
 def _estimate(per_batch: float, plan: Plan, recipe: Recipe) -> float:
@@ -421,7 +426,7 @@ def _announcement(stage: Stage, ready: _Ready) -> str:
         f"{stage.title}objective: {recipe.objective.name}; "
         f"{counted(len(ready.feed.sampler), 'batch', 'batches')} of {recipe.batches.size} an epoch, "
         f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
-        f"{counted(ready.plan.steps, 'step')}, about {duration(ready.seconds)}"
+        f"{counted(ready.plan.steps, 'step')}" + ("" if ready.seconds is None else f", about {duration(ready.seconds)}")
     )
 
 
