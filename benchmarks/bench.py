@@ -21,6 +21,7 @@ WORKERS = Path(__file__).parent / "workers"
 LONGEST = 3 * 3600
 """Seconds after which a worker is given up."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+OURS = "nearfar"
 SEED = 1
 BATCH = 64
 MAX_LENGTH = 128
@@ -40,6 +41,8 @@ class Contender:
     job: dict[str, Any] = field(default_factory=dict)
     threads: int | None = None
     python: Path = Path(sys.executable)
+    base: str | None = None
+    """Whom it is measured against, where that is another row of the table than the first."""
 
     @property
     def path(self) -> Path:

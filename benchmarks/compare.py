@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import machine
 from benchmarks.bench import ROOT, Bench, Contender, WorkerFailed, start
 from benchmarks.comparisons import COMPARISONS, Comparison
-from benchmarks.tables import Result, detail_table, number, speed_table
+from benchmarks.tables import Result, detail_table, number
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 HEADING = """# Results
@@ -71,7 +71,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--threads", type=positive, metavar="N", help="threads of every contender; default: their own")
     made.add_argument("--quality", action="store_true", help="finetune: F1 after a whole epoch, over seeds")
     made.add_argument("--seeds", type=positive, default=5, metavar="N", help="how many seeds --quality takes (5)")
-    made.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="holds sst2 and sst2_sentences")
+    made.add_argument(
+        "--data", type=Path, default=DATA, metavar="FOLDER", help="holds sst2, sst2_sentences, stsb, trec"
+    )
     made.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="where the tables are appended")
     made.add_argument("--busy", action="store_true", help="measure although others compute here")
     return made
@@ -148,7 +150,7 @@ def take_turns(
                 tell(f"  {failure}")
                 continue
             result.runs.append(run)
-            tell(f"  {name} {turn}/{repeats} {contender.name}: {number(run['texts_per_second'])} texts/s")
+            tell(f"  {name} {turn}/{repeats} {contender.name}: {number(run['texts_per_second'])} a second")
 
 
 def section(
@@ -163,9 +165,11 @@ def section(
     results = [result for _, result in standing]
     turns = "one turn" if repeats == 1 else f"median of {repeats} turns, least and greatest in brackets"
     parts = [f"### {name}: {comparison.about}", f"{turns[0].upper()}{turns[1:]}."]
-    timed = [result for result in results if any(value for value in result.values("texts_per_second"))]
-    if timed and timed[0] is results[0]:
-        parts.append(speed_table([result for result in results if result in timed or not any(result.runs)]))
+    timed = [any(result.values("texts_per_second")) for result in results]
+    if timed and timed[0]:
+        parts.append(
+            comparison.table([one for one, was in zip(standing, timed, strict=True) if was or not any(one[1].runs)])
+        )
     if any(result.keys("details") for result in results):
         parts.append(detail_table(results))
     parts += more

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.bench import BATCH, MAX_LENGTH, SEED, Bench, Contender
-from benchmarks.tables import Result, quality_table, spread
+from benchmarks import own, sources
+from benchmarks.bench import BATCH, MAX_LENGTH, OURS, SEED, Bench, Contender
+from benchmarks.tables import Result, quality_table, speed_table, spread
 from benchmarks.texts import take
 
-OURS = "nearfar"
 REFERENCE = "sentence-transformers"
 OPERATIONS = 6
 """Floating-point operations a weight and token: two forward, four backward."""
@@ -32,37 +32,63 @@ class Comparison:
     surroundings: Callable[[Bench], AbstractContextManager[None]] = lambda _bench: nullcontext()
     repeats: int | None = None
     """At most so many; None leaves it to the caller."""
+    table: Callable[[Standing], str] = lambda standing: speed_table([result for _, result in standing])
+    """Speed and memory of all contenders that were timed, or failed to be."""
 
 
 def finetune(bench: Bench) -> Contenders:
     """All peers, with their defaults and their best settings."""
     job = _finetune_job(bench, bench.minilm(), warm=3, steps=bench.amount(30, 4))
-    yield Contender(OURS, "finetune_nearfar", job)
+    yield Contender(OURS, "train_nearfar", job)
     yield from _peers(bench, job)
     if bench.bf16:
-        yield Contender("nearfar, fp32", "finetune_nearfar", {**job, "precision": "fp32"})
+        yield Contender("nearfar, fp32", "train_nearfar", {**job, "precision": "fp32"})
 
 
 def finetune_base(bench: Bench) -> Contenders:
     """A BERT-base of random weights: only speed means anything."""
     encoder = bench.random_encoder("bert-base-sized", layers=12, width=768, heads=12, inner=3072)
     job = _finetune_job(bench, encoder, warm=1, steps=bench.amount(4, 1))
-    yield Contender(OURS, "finetune_nearfar", job)
+    yield Contender(OURS, "train_nearfar", job)
     yield from _peers(bench, job)
 
 
 def finetune_one_thread(bench: Bench) -> Contenders:
     """The same peers, each with one thread."""
     job = _finetune_job(bench, bench.minilm(), warm=2, steps=bench.amount(15, 3))
-    for contender in (Contender(OURS, "finetune_nearfar", job), *_peers(bench, job)):
+    for contender in (Contender(OURS, "train_nearfar", job), *_peers(bench, job)):
         yield replace(contender, threads=1)
 
 
 def finetune_busy(bench: Bench) -> Contenders:
     """The same peers while a neighbor spins on one core."""
     job = _finetune_job(bench, bench.minilm(), warm=2, steps=bench.amount(15, 3))
-    yield Contender(OURS, "finetune_nearfar", job)
+    yield Contender(OURS, "train_nearfar", job)
     yield from _peers(bench, job)
+
+
+def pairs(bench: Bench) -> Contenders:
+    """The same loss on the same pairs: mnrl here, MultipleNegativesRankingLoss there."""
+    warm, steps = bench.amount(3, 1), bench.amount(18, 2)
+    rows, name = sources.positives(bench.texts)
+    rows = take(rows, (warm + steps) * BATCH)
+    job = {
+        "train": bench.rows("positives", rows), "encoder": bench.minilm(), "warm": warm, "batch": BATCH,
+        "max_length": MAX_LENGTH, "seed": SEED, "objective": {"name": "mnrl"},
+    }  # fmt: skip
+    graded = sources.graded(bench.texts)[: bench.amount(10_000, 200)]
+    if graded:
+        job["dev"] = bench.rows("graded", graded)
+    bench.notes.append(
+        f"{name}; {steps * BATCH:,} timed pairs in batches of {BATCH} after {warm * BATCH:,} of warm-up; at most "
+        f"{MAX_LENGTH} tokens a text."
+        + (f" Spearman is that of the cosines of {len(graded):,} STSb dev pairs afterwards." if graded else "")
+    )
+    yield Contender(OURS, "train_nearfar", job)
+    yield Contender(REFERENCE, "pairs_sentence_transformers", job)
+    if bench.bf16:
+        yield Contender(f"{REFERENCE}, bf16", "pairs_sentence_transformers", {**job, "best": True})
+        yield Contender(f"{OURS}, fp32", "train_nearfar", {**job, "precision": "fp32"})
 
 
 def embed(bench: Bench) -> Contenders:
@@ -93,19 +119,20 @@ def embed(bench: Bench) -> Contenders:
 def memory(bench: Bench) -> Contenders:
     """A small encoder, so that thousands of steps take minutes; no peer."""
     encoder = bench.random_encoder("small", layers=2, width=128, heads=2, inner=512)
+    early, late = bench.amount(500, 20), bench.amount(5_000, 100)
     job = {
         "encoder": encoder, "train": bench.rows("mixed", bench.texts.mixed()), "batch": 16, "max_length": MAX_LENGTH,
-        "seed": SEED, "early": bench.amount(500, 20), "late": bench.amount(5_000, 100),
+        "seed": SEED, "shuffle": "random", "warm": early, "steps": late, "marks": [early, late],
     }  # fmt: skip
     bench.notes.append("2 layers of 128, random weights; batches of 16 texts of one to five sentences.")
-    yield Contender(OURS, "memory_nearfar", job)
+    yield Contender(OURS, "train_nearfar", job)
 
 
 def matmul(bench: Bench) -> Contenders:
     """The machine's own rate, and nearfar's training beside it."""
     job = _finetune_job(bench, bench.minilm(), warm=3, steps=bench.amount(30, 4))
     counted = bench.work(Contender("count tokens", "count_tokens", job))["details"]
-    yield Contender(OURS, "finetune_nearfar", job)
+    yield Contender(OURS, "train_nearfar", job)
     shape = {"tokens": round(BATCH * counted["tokens_per_text"]), "width": counted["width"], "inner": counted["inner"]}
     yield Contender("matrix products", "matmul", {**counted, **shape, "seconds": bench.amount(10, 1)})
 
@@ -144,7 +171,7 @@ def _quality(bench: Bench, _standing: Standing) -> list[str]:
     same = {"learning_rate": 5e-5, "weight_decay": 0.01, "warmup_steps": 0.06}
     ours, theirs = Result(OURS), Result("Trainer")
     for seed in seeds:
-        ours.runs.append(bench.work(Contender(OURS, "finetune_nearfar", {**job, "seed": seed})))
+        ours.runs.append(bench.work(Contender(OURS, "train_nearfar", {**job, "seed": seed})))
         theirs.runs.append(
             bench.work(Contender("Trainer", "finetune_trainer", {**job, "seed": seed, "arguments": same}))
         )
@@ -205,6 +232,19 @@ COMPARISONS: dict[str, Comparison] = {
     "finetune-one-thread": Comparison("fine-tuning MiniLM with one thread", finetune_one_thread),
     "finetune-busy": Comparison(
         "fine-tuning MiniLM while a neighbor process spins on one core", finetune_busy, surroundings=Bench.neighbor
+    ),
+    "pairs": Comparison(
+        "training MiniLM on pairs with multiple negatives", pairs,
+        table=lambda standing: speed_table([result for _, result in standing]).replace("texts/s", "pairs/s", 1),
+    ),
+    "triple-entropy": Comparison(
+        f"triple-entropy with {own.CENTERS:,} centers beside cross-entropy", own.triple_entropy, table=own.cost_table
+    ),
+    "large-batch": Comparison(
+        "one huge contrastive batch beside batches of 64 texts", own.large_batch, table=own.cost_table
+    ),
+    "long-run": Comparison(
+        "resident memory of fine-tuning MiniLM over many small batches of varying lengths", own.long_run, repeats=1
     ),
     "embed": Comparison("texts to vectors with MiniLM", embed, finish=_distances),
     "memory": Comparison("resident memory of training over many batches of varying lengths", memory, repeats=1),

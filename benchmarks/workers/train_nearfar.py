@@ -1,0 +1,107 @@
+"""Training with nearfar, through a recipe and ``nearfar.assembly.run``: any objective, texts or pairs.
+
+The file holds the warm-up rows first and the timed rows after them, in that order. The clock runs from the end of the
+last warm-up step to the end of the last step, so that reading, tokenizing, loading and saving are outside; without
+warm-up it adds up the steps.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, rss_mb, scores, threads
+from benchmarks.workers.similarity import spearman
+from nearfar import load
+from nearfar.assembly import run
+from nearfar.recipe import build_recipe
+
+RATE = 5e-5
+"""The default of the Trainer and its children."""
+
+
+class Watch:
+    """A listener that notes when each step ended, and how much memory the process held after some of them."""
+
+    def __init__(self, marks: list[int]) -> None:
+        self.marks = marks
+        self.ends: list[float] = []
+        self.losses: list[float] = []
+        self.memory: dict[int, float] = {}
+        self.peak = self.spent = 0.0
+
+    def step(self, entry: dict[str, Any]) -> None:
+        self.ends.append(time.perf_counter())
+        self.losses.append(entry["loss"])
+        self.spent = entry["seconds"]
+        if entry["step"] in self.marks:
+            self.memory[entry["step"]] = rss_mb()
+        if entry["step"] == entry["steps"]:
+            self.peak = peak_rss_mb()  # before the model is saved, which the peers do not do here
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        """Without dev texts there is none."""
+
+    def notice(self, text: str) -> None:
+        """Nothing that concerns the clock."""
+
+    def seconds(self, warm: int) -> float:
+        """The time of all steps after the warm-up."""
+        return self.ends[-1] - self.ends[warm - 1] if warm else self.spent
+
+    def growth(self) -> dict[str, float]:
+        """The memory at each mark, and by how much it grew between the first and the last."""
+        found = {f"MB after {step:,} steps": memory for step, memory in self.memory.items()}
+        if len(self.memory) > 1:
+            first, *_, last = self.memory.values()
+            found["growth in percent"] = 100 * (last / first - 1)
+        return found
+
+
+def recipe_of(job: dict[str, Any]) -> dict[str, Any]:
+    """The tables of the recipe; what a job does not say is nearfar's default, but nothing is left to the data."""
+    batches = {"size": job["batch"], "shuffle": job.get("shuffle", "file-order")}
+    if "chunk" in job:
+        batches["chunk"] = job["chunk"]
+    training = {
+        "epochs": 1, "learning_rate": RATE, "precision": job.get("precision", "auto"), "checkpoint_every": 10**6,
+        "keep_checkpoints": 1,
+    }  # fmt: skip
+    if "steps" in job:
+        training |= {"epochs": 10**4, "max_steps": job["steps"]}
+    return {
+        "seed": job["seed"],
+        "data": {"train": job["train"], "dev": 0},
+        "encoder": {"name": job["encoder"], "max_length": job["max_length"]},
+        "objective": job.get("objective", {"name": "cross-entropy"}),
+        "batches": batches,
+        "training": training,
+    }
+
+
+def main() -> None:
+    job = read_job()
+    watch, out, warm = Watch(job.get("marks", [])), Path(job["scratch"]) / "model", job["warm"]
+    recipe = build_recipe(recipe_of(job), where="benchmark")
+    run(recipe, out, console=Console(quiet=True), listeners=(watch,))
+    timed = watch.losses[warm:]
+    quality = {"loss": sum(timed) / len(timed)}
+    if "dev" in job:
+        rows = read_rows(job["dev"])
+        model = load(out)
+        if "score" in rows[0]:
+            quality["spearman"] = spearman(rows, model.embed)
+        else:
+            found = model.predict([row["text"] for row in rows])
+            quality |= scores([str(row["label"]) for row in rows], [prediction.label for prediction in found])
+    report(
+        texts=len(timed) * job["batch"] * job.get("texts_a_row", 1), seconds=watch.seconds(warm), peak=watch.peak,
+        quality=quality, details=watch.growth(), threads=threads(),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
