@@ -29,7 +29,7 @@ from nearfar.recipe.schema import HeadKind, Metric
 
 FEW_ROWS = 2_000
 """Up to this many labeled texts, ``auto`` trains with supcon and fits a logistic head."""
-FEW_STEPS = 20
+FEW_STEPS = 10
 """Steps that a small data set gets at least."""
 COMPARING = (SupCon, CrossEntropySupCon, LabelAware, Triplet, Contrastive)
 """Objectives that need classmates in the batch."""
