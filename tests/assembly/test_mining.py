@@ -129,6 +129,8 @@ def test_draws_follow_from_the_seed_and_the_anchor_alone():
     )
     assert first == again
     assert first.negatives != other.negatives
+    drawn = [[slow(vectors, anchor, CORPUS).index(text) for text in found] for anchor, found in first.negatives.items()]
+    assert len(set(map(tuple, drawn))) > 1
     alone = mine(records.take([0, 1]), vectors, Mining(window=(5, 40), per_anchor=4, seed=1), corpus=CORPUS)
     assert alone.negatives["a1"] == first.negatives["a1"]
     for mined in (first, other):
@@ -136,6 +138,12 @@ def test_draws_follow_from_the_seed_and_the_anchor_alone():
             window = slow(vectors, anchor, CORPUS)[4:40]
             assert len(set(negatives)) == 4
             assert [text for text in window if text in negatives] == negatives
+
+
+def test_case_and_blanks_do_not_hide_what_belongs_together():
+    records = pairs_of([("x", "Big Dog", 1), ("big  dog", "y", 1)])
+    mined = mine(records, Vectors(), Mining(window=(1, 3)), corpus=["y", "z", "BIG DOG"])
+    assert mined.negatives == {"x": ["z"], "big  dog": ["z"]}
 
 
 def test_without_a_corpus_the_right_texts_are_ranked():

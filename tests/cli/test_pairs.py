@@ -145,11 +145,12 @@ def test_evaluate_says_what_the_run_itself_said(kind):
 
 def test_scores_are_compared_with_the_cosines():
     """SciPy's correlations; the squared error on the range of the training file, which the card keeps."""
-    rows = rows_of("scores", 30, 2)
-    found = json.loads(good("evaluate", "scores", "scores-test.jsonl", "--json"))
+    rows = [{**row, "score": row["score"] / 5} for row in rows_of("scores", 30, 2)]  # alone they would be on 0..1
+    found = json.loads(good("evaluate", "scores", write("low.jsonl", rows), "--json"))
     near = cosines("scores", [row["text_a"] for row in rows], [row["text_b"] for row in rows])
     truth = np.array([row["score"] for row in rows])
     task = nearfar.load("scores").card.task
+    assert task["high"] > 4
     assert found["spearman"] == pytest.approx(spearmanr(near, truth)[0], abs=1e-6)
     assert found["pearson"] == pytest.approx(pearsonr(near, truth)[0], abs=1e-6)
     scaled = (truth - task["low"]) / (task["high"] - task["low"])
