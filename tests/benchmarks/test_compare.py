@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.bench import Bench, Contender, WorkerFailed, parse
-from benchmarks.comparisons import COMPARISONS, OURS, Comparison
+from benchmarks.bench import OURS, Bench, Contender, WorkerFailed, parse
+from benchmarks.comparisons import COMPARISONS, Comparison
 from benchmarks.tables import Result, Spread
 from benchmarks.texts import Texts, take, write
+from benchmarks.workers.common import read_rows
+from benchmarks.workers.similarity import spearman
+from benchmarks.workers.train_nearfar import Watch, recipe_of
 
-from benchmarks import compare, machine, tables
+from benchmarks import compare, machine, own, sources, tables
+from nearfar.recipe import build_recipe
 
 
 def run(speed: float, **more: object) -> dict[str, object]:
@@ -27,7 +32,11 @@ class FakeBench(Bench):
         if contender.job.get("broken"):
             raise WorkerFailed(f"{contender.name}: the worker ended with 1: out of luck")
         details = {"tokens_per_text": 25.0, "weights": 10_000_000, "width": 384, "inner": 1536}
-        return run(contender.job.get("speed", 10.0), details=details if contender.worker == "count_tokens" else {})
+        score = contender.job.get("seed", 0) / 10 + (0.05 if contender.name == OURS else 0.0)
+        return run(
+            contender.job.get("speed", 10.0), details=details if contender.worker == "count_tokens" else {},
+            quality={"f1_macro": score},
+        )  # fmt: skip
 
     def minilm(self) -> str:
         return "minilm"
@@ -120,7 +129,8 @@ def test_every_contender_has_a_worker(bench, name, bf16):
     bench.bf16 = bf16
     contenders = list(COMPARISONS[name].contenders(bench))
     names = [contender.name for contender in contenders]
-    assert names[0] == OURS
+    assert names[0].startswith(OURS)
+    assert {contender.base for contender in contenders} <= {None, *names}
     assert len(set(names)) == len(names)
     for contender in contenders:
         assert contender.path.is_file()
@@ -134,15 +144,16 @@ def test_one_thread_means_everybody(bench):
     assert {contender.threads for contender in contenders} == {1}
 
 
-def test_contenders_share_model_texts_batch_and_seed(bench):
-    contenders = list(COMPARISONS["finetune"].contenders(bench))
+@pytest.mark.parametrize("name", ["finetune", "pairs"])
+def test_contenders_share_model_texts_batch_and_seed(bench, name):
+    contenders = list(COMPARISONS[name].contenders(bench))
     for key in ("encoder", "train", "batch", "seed", "max_length", "warm"):
         assert len({contender.job[key] for contender in contenders}) == 1
 
 
 def test_contenders_take_turns_and_a_failure_is_reported(bench):
     def contenders(_bench):
-        yield Contender("nearfar", "finetune_nearfar", {"speed": 20.0})
+        yield Contender("nearfar", "train_nearfar", {"speed": 20.0})
         yield Contender("unlucky", "finetune_trainer", {"broken": True})
         yield Contender("peer", "finetune_trainer", {"speed": 5.0})
 
@@ -156,7 +167,7 @@ def test_contenders_take_turns_and_a_failure_is_reported(bench):
 def test_the_share_of_the_matrix_rate(bench):
     job = {"tokens_per_text": 20.0, "weights": 1_000_000}
     standing = [
-        (Contender(OURS, "finetune_nearfar"), Result(OURS, [run(100.0)])),
+        (Contender(OURS, "train_nearfar"), Result(OURS, [run(100.0)])),
         (Contender("matrix products", "matmul", job),
          Result("matrix products", [{"details": {"fp32 GFLOP/s": 48.0, "bf16 GFLOP/s": 24.0}}])),
     ]  # fmt: skip
@@ -176,6 +187,212 @@ def test_distances_are_from_the_default_peer(bench, tmp_path):
     COMPARISONS["embed"].finish(bench, standing)
     found = [result.values("1 - cosine, at most", "quality")[0] for _, result in standing]
     assert found == pytest.approx([1 - 0.5**0.5, 0, 0, 0])
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_no_recipe_leaves_objective_rate_or_batch_to_the_data(bench, name, bf16):
+    bench.bf16 = bf16
+    for contender in COMPARISONS[name].contenders(bench):
+        if contender.worker == "train_nearfar":
+            recipe = build_recipe(recipe_of(contender.job), where="test")
+            assert recipe.objective.name == contender.job.get("objective", {"name": "cross-entropy"})["name"] != "auto"
+            assert recipe.training.learning_rate == 5e-5
+            assert recipe.training.epochs is not None
+            assert recipe.batches.size == contender.job["batch"]
+            assert recipe.batches.shuffle in ("file-order", "random")
+
+
+def test_a_comparison_of_pairs_counts_pairs(bench):
+    text, complete = compare.compare("pairs", COMPARISONS["pairs"], bench, 1)
+    assert complete
+    assert "| pairs/s |" in text
+    assert "texts/s" not in text
+    assert bench.asked == [OURS, "sentence-transformers"]
+
+
+def test_where_bf16_is_fast_pairs_are_trained_in_both_precisions_by_both(bench):
+    bench.bf16 = True
+    found = {
+        contender.name: (contender.job.get("precision"), contender.job.get("best"))
+        for contender in COMPARISONS["pairs"].contenders(bench)
+    }
+    assert found == {
+        OURS: (None, None), "sentence-transformers": (None, None), "sentence-transformers, bf16": (None, True),
+        f"{OURS}, fp32": ("fp32", None),
+    }  # fmt: skip
+
+
+def test_the_cost_is_measured_against_the_base_turn_by_turn():
+    """Ratios and differences of the same turn: here neither is that of the medians."""
+    plain, huge = Contender("plain", "train_nearfar"), Contender("huge", "train_nearfar", base="plain")
+    other, slow = Contender("other", "train_nearfar"), Contender("slow", "train_nearfar", base="other")
+    standing = [
+        (plain, Result("plain", [run(100.0), run(300.0), run(90.0)])),
+        (huge, Result("huge", [run(50.0, peak_rss_mb=1000.0), run(100.0, peak_rss_mb=1300.0), None])),
+        (other, Result("other", [None, None, None])),
+        (slow, Result("slow", [run(10.0, quality={"loss": 0.5})] * 3)),
+    ]
+    lines = own.cost_table(standing).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["contender", "texts/s", "time a text", "peak MB", "more MB", "threads", "loss"]
+    assert cells[2] == ["plain", "100 (90 to 300)", "", "900", "", "2", "-"]
+    assert cells[3] == ["huge", "75 (50 to 100)", "2.50 x (2 to 3)", "1,150", "250 (100 to 400)", "2", "-"]
+    assert cells[5] == ["slow", "10 (10 to 10)", "-", "900", "-", "2", "0.5"]
+
+
+def test_triple_entropy_is_measured_against_cross_entropy_on_the_same_batches(bench):
+    contenders = list(COMPARISONS["triple-entropy"].contenders(bench))
+    by_name = {contender.name: contender for contender in contenders}
+    costly = [contender for contender in contenders if contender.base]
+    assert [contender.job["batch"] for contender in costly] == [32, 64]
+    for contender in costly:
+        assert contender.job["objective"] == {"name": "triple-entropy", "centers": 2_000, "level": "tokens"}
+        plain = by_name[contender.base].job
+        assert "objective" not in plain
+        assert plain == {key: value for key, value in contender.job.items() if key != "objective"}
+        assert len(read_rows(plain["train"])) == (plain["warm"] + 4) * plain["batch"]
+
+
+@pytest.mark.parametrize(("quick", "texts"), [(True, 2_048), (False, 8_192)])
+def test_the_huge_batch_has_the_timed_pairs_of_the_small_ones(bench, quick, texts):
+    bench.quick = quick
+    small, huge = COMPARISONS["large-batch"].contenders(bench)
+    assert huge.base == small.name
+    assert "chunk" not in small.job
+    assert small.job["batch"] * small.job["texts_a_row"] == huge.job["chunk"] * huge.job["texts_a_row"] == 64
+    assert huge.job["batch"] * huge.job["texts_a_row"] == texts
+    rows = read_rows(huge.job["train"])
+    assert len(rows) == huge.job["batch"]
+    assert read_rows(small.job["train"])[small.job["warm"] * small.job["batch"] :] == rows
+    assert huge.job["warm"] == 0
+
+
+def test_the_watch_times_and_weighs():
+    watch = Watch([1, 3])
+    for step in (1, 2, 3):
+        watch.step({"step": step, "steps": 3, "loss": 1.0, "seconds": 10.0 * step})
+    watch.ends, watch.memory = [100.0, 107.0, 119.0], {1: 200.0, 3: 220.0}
+    assert watch.seconds(1) == 19.0
+    assert watch.seconds(2) == 12.0
+    assert watch.seconds(0) == 30.0
+    assert watch.growth() == {
+        "MB after 1 steps": 200.0, "MB after 3 steps": 220.0, "growth in percent": pytest.approx(10.0)
+    }  # fmt: skip
+    assert watch.peak > 0
+    assert Watch([]).growth() == {}
+
+
+@pytest.mark.parametrize("name", ["long-run", "memory"])
+def test_memory_is_weighed_early_and_at_the_last_step(bench, name):
+    bench.quick = False
+    [contender] = COMPARISONS[name].contenders(bench)
+    assert contender.job["marks"] == [500, 5_000]
+    assert contender.job["steps"] == 5_000
+    recipe = build_recipe(recipe_of(contender.job), where="test")
+    assert recipe.training.max_steps == 5_000
+    assert recipe.training.epochs * len(read_rows(contender.job["train"])) > 5_000 * contender.job["batch"]
+
+
+def test_the_paired_scores_of_all_seeds_are_printed(bench):
+    bench.quality, bench.seeds = True, 3
+    text, complete = compare.compare("finetune", COMPARISONS["finetune"], bench, 1)
+    assert complete
+    assert bench.asked[-6:] == [OURS, "Trainer"] * 3
+    lines = text[text.index("F1 (macro)") :].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert cells[0] == ["seed", OURS, "Trainer", "difference"]
+    assert cells[2:] == [
+        ["1", "0.1500", "0.1000", "+0.0500"],
+        ["2", "0.2500", "0.2000", "+0.0500"],
+        ["3", "0.3500", "0.3000", "+0.0500"],
+        ["mean", "0.2500", "0.2000", "+0.0500 ± 0.0000"],
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A data folder with scored pairs and questions."""
+    pairs = [{"text_a": f"a {score}", "text_b": f"b {score}", "score": score / 2} for score in range(11)]
+    questions = [{"text": f"what is {number} ?", "label": f"c{number % 6}"} for number in range(12)]
+    for name, rows in (("stsb/train", pairs), ("stsb/dev", pairs[:3]), ("trec/train", questions)):
+        path = tmp_path / f"{name}.jsonl.gz"
+        path.parent.mkdir(exist_ok=True)
+        with gzip.open(path, "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    return tmp_path
+
+
+def test_pairs_and_questions_come_from_the_data_folder(folder):
+    texts = Texts(folder, seed=1)
+    found, name = sources.positives(texts)
+    assert sorted(row["text_a"] for row in found) == ["a 10", "a 8", "a 9"]
+    assert set(found[0]) == {"text_a", "text_b"}
+    assert all(row["text_a"][1:] == row["text_b"][1:] for row in found)
+    assert "STSb" in name
+    assert len(sources.all_pairs(texts)[0]) == 11
+    assert sources.all_pairs(texts) == sources.all_pairs(texts)
+    assert [row["score"] for row in sources.graded(texts)] == [0.0, 0.5, 1.0]
+    found, name = sources.questions(texts)
+    assert name == "TREC"
+    assert len({row["label"] for row in found}) == 6
+
+
+def test_without_the_data_folder_pairs_are_classmates(tmp_path):
+    texts = Texts(tmp_path, seed=1)
+    label = {row["text"]: row["label"] for row in texts.training()}
+    found, name = sources.positives(texts)
+    assert "sample:helpdesk" in name
+    assert len(found) > 20
+    assert all(label[row["text_a"]] == label[row["text_b"]] for row in found)
+    assert all(row["text_a"] != row["text_b"] for row in found)
+    assert sources.graded(texts) == []
+    assert "no TREC" in sources.questions(texts)[1]
+
+
+def test_lengths_vary_over_the_whole_range(tmp_path):
+    rows = sources.varying(Texts(tmp_path, seed=1))
+    lengths = [len(row["text"].split()) for row in rows]
+    assert min(lengths) >= 3
+    assert max(lengths) <= 45
+    assert len(set(lengths)) > 30
+    assert rows == sources.varying(Texts(tmp_path, seed=1))
+    assert len({row["label"] for row in rows}) > 1
+
+
+def test_spearman_ranks_the_cosines():
+    """Vectors of any length at known angles: the cosine falls as the angle grows."""
+    import numpy as np
+
+    angles = {"a0": 0.0, "a1": 0.0, "a2": 0.0, "b0": 0.1, "b1": 1.0, "b2": 0.5}
+    lengths = {"a0": 1.0, "a1": 5.0, "a2": 2.0, "b0": 0.1, "b1": 9.0, "b2": 1.0}
+
+    def embed(names):
+        return np.array([[lengths[n] * np.cos(angles[n]), lengths[n] * np.sin(angles[n])] for n in names])
+
+    rows = [{"text_a": f"a{place}", "text_b": f"b{place}", "score": score} for place, score in enumerate([5, 1, 3])]
+    assert spearman(rows, embed) == pytest.approx(1.0)
+    rows[0]["score"] = 2
+    assert spearman(rows, embed) == pytest.approx(0.5)
+
+
+@pytest.mark.slow
+def test_a_worker_trains_on_pairs_in_chunks_and_reports_what_the_table_needs(tmp_path):
+    texts = Texts(tmp_path / "nothing", seed=1)
+    bench = Bench(texts=texts, scratch=tmp_path, threads=1)
+    pairs = sources.positives(texts)[0][:20]
+    graded = [{**row, "score": place} for place, row in enumerate(pairs[:8])]
+    job = {"encoder": "toy", "max_length": 32, "seed": 1, "objective": {"name": "mnrl"}, "texts_a_row": 2,
+           "train": bench.rows("pairs", pairs), "dev": bench.rows("graded", graded)}  # fmt: skip
+    small = bench.work(Contender("small", "train_nearfar", {**job, "batch": 4, "warm": 2, "steps": 8, "marks": [3, 8]}))
+    assert small["texts_per_second"] == pytest.approx(6 * 4 * 2 / small["seconds"])
+    assert -1 <= small["quality"]["spearman"] <= 1
+    assert set(small["details"]) == {"MB after 3 steps", "MB after 8 steps", "growth in percent"}
+    assert small["peak_rss_mb"] >= small["details"]["MB after 8 steps"]
+    assert small["threads"] == 1
+    huge = bench.work(Contender("huge", "train_nearfar", {**job, "batch": 20, "warm": 0, "chunk": 4}))
+    assert huge["texts_per_second"] == pytest.approx(20 * 2 / huge["seconds"])
+    assert huge["quality"]["loss"] > 0
 
 
 def test_a_worker_speaks_in_its_last_line():
