@@ -123,14 +123,7 @@ def cosines(model: str, left: list[str], right: list[str]) -> np.ndarray:
 # evaluate
 
 
-RUN_CHOOSES_ON_TEST = pytest.mark.xfail(
-    strict=True, reason="a run's own test report chooses its threshold on the test rows instead of the dev rows"
-)
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[RUN_CHOOSES_ON_TEST] if kind == "pairs" else []) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_says_what_the_run_itself_said(kind):
     """Every number of the report in metrics.json, on the same test file."""
     said = json.loads(Path(kind, "metrics.json").read_text())["test"]

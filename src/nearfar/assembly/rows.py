@@ -139,7 +139,7 @@ def evaluator(
         return lambda: evaluate_scores(model, table, left, right, targets, **size)
     if rows.kind == "pairs":
         truth = rows.targets > 0.5
-        chosen = thresholds or {}
+        chosen = {} if thresholds is None else thresholds
         return lambda: evaluate_pairs(
             model, table, left, right, truth, threshold=chosen.get("threshold"),
             accuracy_threshold=chosen.get("accuracy_threshold"), **size,
