@@ -34,7 +34,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	$(BIN)/nearfar check sample:helpdesk
-	$(BIN)/nearfar train sample:helpdesk --pooling mean --out $(DEMO) --overwrite
+	$(BIN)/nearfar train sample:helpdesk --out $(DEMO) --overwrite
 	$(BIN)/nearfar evaluate $(DEMO) sample:helpdesk#test
 	$(BIN)/nearfar predict $(DEMO) examples/unseen.txt
 
