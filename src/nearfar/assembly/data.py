@@ -116,10 +116,11 @@ def read_data(recipe: Recipe) -> RunData:
     if isinstance(recipe.data.test, float | int) and recipe.data.test > 0:
         train, test = _divide(train, recipe.data.test, recipe.seed, "test")
     if dev_setting == "auto":
-        dev_setting = AUTO_SHARE if len(train) >= AUTO_ROWS else 0.0
+        rows = len(_sampled(train, recipe)[0])
+        dev_setting = AUTO_SHARE if rows >= AUTO_ROWS else 0.0
         if not dev_setting:
             notes.append(
-                f"no dev data: {len(train):,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
+                f"no dev data: {rows:,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
                 "weights are kept; set data.dev to choose by a dev score"
             )
     if isinstance(dev_setting, float | int) and dev_setting > 0:

@@ -247,7 +247,7 @@ def _prepare(
     weighting = None
     aware = [part for part in parts_of(recipe.objective) if isinstance(part, LabelAware)]
     if aware:
-        weighting = _weighting(recipe, aware[0], data, stage.stream("weighting"))
+        weighting = _weighting(recipe, aware[0], built, data, stage.stream("weighting"))
     learner = Learner(model, terms, precision=precision, weighting=weighting).to(accelerator.device)
     feed = make_feed(stage, built, data, parts.train)
     notes += company(feed, recipe)
@@ -282,12 +282,18 @@ def _train(
         watcher.close()
 
 
-def _weighting(recipe: Recipe, settings: LabelAware, data: RunData, seed: int) -> TextModel:
+def _weighting(recipe: Recipe, settings: LabelAware, built: Built, data: RunData, seed: int) -> TextModel:
     name = settings.weighting or recipe.encoder.name
-    return build(
+    helper = build(
         name, classes=data.classes, seed=seed, pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length,
         dropout=recipe.encoder.dropout, fast=recipe.encoder.fast,
-    ).model  # fmt: skip
+    )  # fmt: skip
+    if name != recipe.encoder.name and helper.tokenizer.get_vocab() != built.tokenizer.get_vocab():
+        raise SettingError(
+            f"objective.weighting is {name!r}, whose vocabulary is not that of encoder.name {recipe.encoder.name!r}: "
+            "both read the same tokens; leave objective.weighting out, or name an encoder of the same family."
+        )
+    return helper.model
 
 
 def _rates(recipe: Recipe) -> dict[Part, float]:

@@ -163,8 +163,8 @@ class NeighborIds:
         _positive(every=self.every, neighbors=self.neighbors, shingle=self.shingle)
         if self.shingle > self.neighbors:
             raise SettingError(
-                f"batches.shingle is {self.shingle}, but only {self.neighbors} neighbors are looked at "
-                "(batches.neighbors); try shingle 1."
+                f"batches.words is {self.shingle}, but only {self.neighbors} neighbors are looked at"
+                "; try batches.words = 1."
             )
 
     def __len__(self) -> int:
@@ -212,8 +212,8 @@ def _again(previous: list[Rows] | None, rows: int, number: int, source: np.rando
     """The batches of the epoch before, in a newly drawn order."""
     if previous is None:
         raise SettingError(
-            f"epoch {epoch} takes the batches of the epoch before (batches.every is above 1), and they were not given: "
-            "pass them as previous, or set batches.every = 1."
+            f"epoch {epoch} takes the batches of the epoch before (batches.refresh is above 1), which were not given: "
+            "pass them as previous, or set batches.refresh = 1."
         )
     counts = np.bincount(np.concatenate(previous), minlength=rows) if previous else np.zeros(0)
     if len(previous) != number or len(counts) != rows or not (counts == 1).all():

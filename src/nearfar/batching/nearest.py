@@ -157,7 +157,7 @@ def neighbor_id_groups(
     neighbors = min(neighbors, n)
     if not 1 <= shingle <= neighbors:
         raise SettingError(
-            f"batches.shingle must be between 1 and the number of neighbors ({neighbors}), got {shingle}; try 1."
+            f"batches.words must be between 1 and the number of neighbors ({neighbors}), got {shingle}; try 1."
         )
     index: _Index
     recall = None

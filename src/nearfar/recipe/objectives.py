@@ -337,7 +337,7 @@ class ContrastivePairs:
     """Positive pairs come together, negative ones leave until a margin is between them.
 
     Formula:  L = mean of y d^2 / 2 + (1 - y) max(0, margin - d)^2 / 2 with d = 1 - cosine
-    Reads:    pairs with a yes-or-no label or a score
+    Reads:    pairs with a yes-or-no label
     Batches:  any
     Related:  contrastive reads texts with classes
     Paper:    Hadsell et al. 2006
