@@ -103,5 +103,5 @@ def test_settings_below_one_are_refused(kind, setting):
 
 def test_a_shingle_of_more_neighbors_than_looked_at_is_refused():
     """Before any vector is made."""
-    with pytest.raises(SettingError, match=r"shingle is 6, but only 5 neighbors"):
+    with pytest.raises(SettingError, match=r"words is 6, but only 5 neighbors"):
         NeighborIds(rows=30, size=8, seed=1, vectors=Learning(), shingle=6)
