@@ -162,7 +162,7 @@ def _quality(bench: Bench, _standing: Standing) -> list[str]:
     if not bench.quality:
         return []
     rows = bench.texts.training()
-    rows = rows[: bench.amount(len(rows), 640)]
+    rows = rows[: bench.amount(len(rows), 2_560)]
     job = {
         "train": bench.rows("quality", rows), "dev": bench.rows("dev", bench.texts.dev()), "encoder": bench.minilm(),
         "warm": 0, "batch": BATCH, "max_length": MAX_LENGTH, "shuffle": "random",
