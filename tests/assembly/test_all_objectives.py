@@ -21,6 +21,7 @@ CLASS_OBJECTIVES = [
     "triplet", "contrastive",
 ]  # fmt: skip
 PAIR_OBJECTIVES = ["batch-softmax", "mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs"]
+VIEW_OBJECTIVES = ["simcse", "mirror"]
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
 
 
@@ -80,7 +81,7 @@ class StopAt:
 
 
 def test_every_objective_is_tried_here():
-    assert {*CLASS_OBJECTIVES, *PAIR_OBJECTIVES, "auto", "blend"} == set(OBJECTIVES)
+    assert {*CLASS_OBJECTIVES, *PAIR_OBJECTIVES, *VIEW_OBJECTIVES, "auto", "blend"} == set(OBJECTIVES)
 
 
 @pytest.mark.parametrize("name", CLASS_OBJECTIVES)
@@ -126,6 +127,41 @@ def test_other_shapes_of_rows_train(kind, name, tmp_path):
     assert wanted in summary.reports["dev"].scores
 
 
+@pytest.mark.parametrize("name", VIEW_OBJECTIVES)
+def test_plain_texts_train_by_two_views_and_are_measured_by_scored_pairs(name, tmp_path):
+    """The weights from before the training are measured, too, and kept if nothing is better."""
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join(f"the {thing} number {n} of many" for n, thing in enumerate(THINGS * 4)) + "\n")
+    pairs = write_pairs(tmp_path / "sts.jsonl", "scores")
+    recipe = recipe_of(plain, {"name": name}, data={"train": str(plain), "dev": str(pairs)})
+    summary = run(recipe, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopAt(3),))
+    run(recipe, tmp_path / "cut", resume=True)
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
+    assert summary.progress is not None
+    assert summary.progress.evaluations[0]["step"] == 0
+    best = max(entry["scores"]["spearman"] for entry in summary.progress.evaluations)
+    assert summary.reports["dev"].scores["spearman"] == pytest.approx(best, abs=1e-6)
+    names = {path.name for path in (tmp_path / "whole").glob("*.safetensors")}
+    assert names == {"model.safetensors"}  # the projection took part in training only
+
+
+def test_a_share_of_plain_texts_cannot_measure_anything(tmp_path):
+    plain = tmp_path / "plain.txt"
+    plain.write_text("one\ntwo\nthree\nfour\n")
+    with pytest.raises(SettingError, match="scored pairs"):
+        run(recipe_of(plain, {"name": "simcse"}, data={"train": str(plain), "dev": 0.5}), tmp_path / "model")
+
+
+def test_triplets_train_with_simcse(tmp_path):
+    recipe = recipe_of(
+        write_pairs(tmp_path / "rows.jsonl", "triplets"), {"name": "simcse", "hard_negative_weight": 0.3}
+    )
+    assert "accuracy" in run(recipe, tmp_path / "model").reports["dev"].scores
+
+
 @pytest.mark.parametrize("head", ["logistic", "nearest-center", "neighbors"])
 @pytest.mark.parametrize("name", ["supcon", "cross-entropy"])
 def test_a_fitted_head_is_saved_and_says_what_the_run_said(head, name, tmp_path):
@@ -158,7 +194,8 @@ def test_a_blend_logs_every_part(tmp_path):
 def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
     train = write_pairs(tmp_path / "pairs.jsonl", "scores")
     stages = [{"objective": {"name": "batch-softmax"}}, {"objective": {"name": "cosine-mse"}, "epochs": 3}]
-    recipe = recipe_of(train, {"name": "auto"}, stage=stages)
+    data = {"train": str(train), "dev": 0}  # so that the last weights are kept
+    recipe = recipe_of(train, {"name": "auto"}, stage=stages, data=data)
     run(recipe, tmp_path / "whole")
 
     class StopInSecond(StopAt):
@@ -176,9 +213,9 @@ def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
             [json.loads(line) for line in (tmp_path / folder / f"journal-{number}.jsonl").read_text().splitlines()]
             for number in (1, 2)
         )
-        assert [entry["step"] for entry in first if entry["kind"] == "step"] == list(range(1, 7))
-        assert [entry["step"] for entry in second if entry["kind"] == "step"] == list(range(1, 10))
-    alone = recipe_of(train, {"name": "batch-softmax"})
+        assert [entry["step"] for entry in first if entry["kind"] == "step"] == list(range(1, 9))
+        assert [entry["step"] for entry in second if entry["kind"] == "step"] == list(range(1, 13))
+    alone = recipe_of(train, {"name": "batch-softmax"}, data=data)
     run(alone, tmp_path / "alone")
     assert digest(tmp_path / "alone") != digest(tmp_path / "whole")
 

@@ -97,7 +97,8 @@ def test_more_similar_rows_meet_than_by_chance(kind):
 )
 def test_settings_below_one_are_refused(kind, setting):
     """By name."""
-    with pytest.raises(SettingError, match=rf"batches\.{setting} must be 1 or more, got 0"):
+    told = {"every": "refresh", "shingle": "words"}.get(setting, setting)  # what a recipe calls them
+    with pytest.raises(SettingError, match=rf"batches\.{told} must be 1 or more, got 0"):
         kind(rows=30, size=8, seed=1, vectors=Learning(), **{setting: 0})
 
 

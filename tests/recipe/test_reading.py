@@ -225,7 +225,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
             'objective.name cannot be the string "tripel-entropy"',
             'Did you mean \'triple-entropy\'? Choose one of "auto", "cross-entropy", "triple-entropy", "soft-triple", '
             '"cross-entropy+supcon", "supcon", "label-aware", "proxy-nca", "triplet", "contrastive", "batch-softmax", '
-            '"mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs", "blend".',
+            '"mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs", "simcse", "mirror", "blend".',
         ),
         (DATA + "[objective]\nname = 3\n", 4, "objective.name is a string, got 3", "Choose one of"),
         (
@@ -237,7 +237,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (
             DATA + "[objective]\nname = 'triple-entropy'\ntemperature = 0.5\n",
             5,
-            "temperature is a setting of cross-entropy+supcon, supcon, label-aware and batch-softmax, but objective.name",
+            "temperature is a setting of cross-entropy+supcon, supcon, label-aware, batch-softmax, simcse and mirror, but objective.name",
             'Write name = "cross-entropy+supcon" or the name of another of these, or remove temperature.',
         ),
         (

@@ -35,6 +35,8 @@ def test_the_objectives_are_listed_once_under_their_own_names():
         "pearson",
         "pair-triplet",
         "contrastive-pairs",
+        "simcse",
+        "mirror",
         "blend",
     ]
 
@@ -62,7 +64,7 @@ def test_a_stage_sets_what_other_tables_set_for_all():
 
 def test_every_key_has_one_sentence():
     sentences = [(table, entry) for table in TABLES for entry in entries(table).values()]
-    assert len(sentences) == 146
+    assert len(sentences) == 157
     for table, entry in sentences:
         about = entry.key.about
         assert about.endswith("."), (table, entry.name)
@@ -173,6 +175,8 @@ def test_the_defaults():
         ("pearson", {}),
         ("pair-triplet", {"margin": 0.5, "distance": "euclidean"}),
         ("contrastive-pairs", {"margin": 0.5}),
+        ("simcse", {"temperature": 0.05, "projection": True, "hard_negative_weight": 0.0}),
+        ("mirror", {"granularity": "sentences", "temperature": None, "masked": None, "unit": "tokens"}),
         ("blend", {"weights": {}, "parts": {}}),
     ],
 )

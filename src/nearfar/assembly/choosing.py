@@ -11,7 +11,7 @@ import numpy as np
 
 from nearfar.assembly.data import Kind, RunData
 from nearfar.errors import SettingError
-from nearfar.recipe import Batches, CrossEntropy, Objective, Recipe, Training, TripleEntropy
+from nearfar.recipe import Batches, CrossEntropy, Encoder, Objective, Recipe, Training, TripleEntropy
 from nearfar.recipe.objectives import (
     Auto,
     BatchSoftmax,
@@ -20,8 +20,10 @@ from nearfar.recipe.objectives import (
     CosineMSE,
     CrossEntropySupCon,
     LabelAware,
+    Mirror,
     MultipleNegatives,
     PairTriplet,
+    SimCSE,
     SupCon,
     Triplet,
 )
@@ -33,7 +35,7 @@ FEW_STEPS = 10
 """Steps that a small data set gets at least."""
 COMPARING = (SupCon, CrossEntropySupCon, LabelAware, Triplet, Contrastive)
 """Objectives that need classmates in the batch."""
-IN_BATCH = (*COMPARING, BatchSoftmax, MultipleNegatives, PairTriplet)
+IN_BATCH = (*COMPARING, BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
 """Objectives that compare the rows of a batch with each other, and so gain from larger ones."""
 HEADED = (CrossEntropy, TripleEntropy, CrossEntropySupCon, LabelAware)
 """Objectives with a cross-entropy, which trains a class head."""
@@ -54,12 +56,14 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
     head = _head(recipe, objective, data)
     if encoder.pooling is None and published:
         encoder = replace(encoder, pooling="first")
-    elif encoder.pooling is None and (head != "trained" or data.kind != "classes"):
-        encoder = replace(encoder, pooling="mean")
+    elif encoder.pooling is None and data.kind == "classes" and head != "trained" and trains_head(objective):
+        encoder = replace(encoder, pooling="mean")  # the head that is fitted and the one that trains see one vector
     if any(isinstance(part, TripleEntropy) and part.padding for part in parts_of(objective)) and encoder.fast:
         raise SettingError(
             "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
         )
+    if isinstance(objective, Mirror):
+        objective, encoder = _mirror(objective, encoder)
     training = _training(recipe.training, objective, data, batches, published=published)
     chosen = replace(
         recipe, objective=objective, batches=batches, encoder=encoder, training=training,
@@ -114,9 +118,20 @@ def _published(objective: Objective) -> Objective:
 PUBLISHED_RATE = 1e-5
 
 
+def _mirror(objective: Mirror, encoder: Encoder) -> tuple[Mirror, Encoder]:
+    """What the paper sets by the kind of the texts."""
+    sentences = objective.granularity == "sentences"
+    temperature = objective.temperature or (0.04 if sentences else 0.2)
+    masked = objective.masked if objective.masked is not None else 5 if sentences else 2
+    if encoder.max_length is None:
+        encoder = replace(encoder, max_length=50 if sentences else 25)
+    return replace(objective, temperature=temperature, masked=masked), encoder
+
+
 def _batches(batches: Batches, objective: Objective, *, published: bool) -> Batches:
     comparing = any(isinstance(part, IN_BATCH) for part in parts_of(objective))
-    size = batches.size or (64 if comparing or published else 32)
+    views = any(isinstance(part, (SimCSE, Mirror)) for part in parts_of(objective))
+    size = batches.size or (128 if views else 64 if comparing or published else 32)
     shuffle = batches.shuffle
     if shuffle == "auto":
         shuffle = "balanced" if needs_classmates(objective) else "random"
@@ -142,10 +157,12 @@ def _training(
     training: Training, objective: Objective, data: RunData, batches: Batches, *, published: bool
 ) -> Training:
     few = needs_classmates(objective) and not trains_head(objective)
-    rate = training.learning_rate or (PUBLISHED_RATE if published else 1e-4 if few else 5e-5)
+    views = any(isinstance(part, (SimCSE, Mirror)) for part in parts_of(objective))
+    usual = PUBLISHED_RATE if published else 1e-4 if few else 2e-5 if views else 5e-5
+    rate = training.learning_rate or usual
     epochs = training.epochs
     if epochs is None:
-        epochs = 5
+        epochs = 1 if views else 5
         if few:
             assert batches.size is not None
             per_epoch = -(-len(data.train) // (batches.size * training.accumulate))
@@ -165,5 +182,5 @@ def _training(
 
 DEFAULT_METRICS: dict[Kind, Metric] = {
     "classes": "f1_weighted", "scores": "spearman", "pairs": "f1", "ranking": "map", "triplets": "accuracy",
-    "positives": "mrr",
+    "positives": "mrr", "plain": "auto",
 }  # fmt: skip

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from nearfar.data import Layout, Records, compare, doubts, limit, per_class, read, share
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.recipe import Recipe
-from nearfar.recipe.objectives import Auto, Blend, PairObjective
+from nearfar.recipe.objectives import Auto, Blend, PairObjective, ViewObjective
 
 AUTO_ROWS = 1_000
 """From this many rows on, ``dev = "auto"`` sets a share aside."""
 AUTO_SHARE = 0.1
 
 
-Kind = Literal["classes", "scores", "pairs", "ranking", "triplets", "positives"]
+Kind = Literal["classes", "scores", "pairs", "ranking", "triplets", "positives", "plain"]
 """What rows are for: texts with classes, pairs with a score, with yes or no, of a query and a document, of an anchor
-with a positive and a negative, or of texts that belong together."""
+with a positive and a negative, of texts that belong together, or nothing but texts."""
 SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 
 
@@ -39,8 +39,8 @@ class RunData:
 
     def kind_of(self, records: Records) -> Kind:
         """What these rows are for: pairs may be measured on rows of another kind than they are trained on."""
-        if self.kind == "classes":
-            return "classes"
+        if self.kind == "classes" or records is self.train:
+            return self.kind
         found = kind_of(records, pairwise=True)
         assert not isinstance(found, Problem)
         return found
@@ -67,7 +67,7 @@ def layout_of(recipe: Recipe) -> Layout:
 def read_data(recipe: Recipe) -> RunData:
     """Read and check everything a run needs; whatever is wrong is raised at once, over all files."""
     layout, problems, notes = layout_of(recipe), list[Problem](), list[str]()
-    pairwise = compares_pairs(recipe)
+    pairwise, plain = compares_pairs(recipe), views_suffice(recipe)
 
     def attempt(source: str, need: Literal["label", "any"]) -> Records | None:
         try:
@@ -84,12 +84,12 @@ def read_data(recipe: Recipe) -> RunData:
             files[role] = attempt(setting, "any")
     kind: Kind = "classes"
     if train is not None:
-        found = kind_of(train, pairwise=pairwise)
+        found = kind_of(train, pairwise=pairwise, plain=plain)
         if isinstance(found, Problem):
             problems.append(found)
         else:
             kind = found
-        if kind != "classes":
+        if kind not in ("classes", "plain"):
             wrong, told = doubts(train)
             problems.extend(wrong)
             notes.extend(f"{train.source}: {note}" for note in told)
@@ -115,6 +115,13 @@ def read_data(recipe: Recipe) -> RunData:
     test, dev = files.get("test"), files.get("dev")
     if isinstance(recipe.data.test, float | int) and recipe.data.test > 0:
         train, test = _divide(train, recipe.data.test, recipe.seed, "test")
+    if kind == "plain":
+        if isinstance(recipe.data.dev, float) or isinstance(recipe.data.test, float):
+            raise SettingError(
+                "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
+                "name a file of scored pairs instead."
+            )
+        dev_setting = 0.0 if dev_setting == "auto" else dev_setting
     if dev_setting == "auto":
         rows = len(_sampled(train, recipe)[0])
         dev_setting = AUTO_SHARE if rows >= AUTO_ROWS else 0.0
@@ -142,8 +149,21 @@ def compares_pairs(recipe: Recipe) -> bool | None:
     return found.pop() if found else None
 
 
-def kind_of(train: Records, *, pairwise: bool | None) -> Kind | Problem:
+def views_suffice(recipe: Recipe) -> bool:
+    """Whether all objectives can make pairs of single texts, by two views of each."""
+    named = [stage.objective for stage in recipe.stage] or [recipe.objective]
+    parts = [
+        part
+        for objective in named
+        for part in (objective.parts.values() if isinstance(objective, Blend) else (objective,))
+    ]
+    return bool(parts) and all(isinstance(part, get_args(ViewObjective)) for part in parts)
+
+
+def kind_of(train: Records, *, pairwise: bool | None, plain: bool = False) -> Kind | Problem:
     """What the rows are for, or what is wrong with them for the objective."""
+    if plain and train.shape == "texts":
+        return "plain"
     if pairwise is None:
         pairwise = train.shape in ("triplets", "ranking") or (train.shape == "pairs" and train.labels is None)
     if not pairwise:
@@ -227,6 +247,6 @@ def _no_labels(records: Records) -> Problem:
         )  # fmt: skip
     return Problem(
         records.source, "this objective needs a class for every text, and the file has no label column",
-        "Add a column named label, or name yours: data.label, or --label.",
+        "Add a column named label, or name yours (data.label, or --label); without labels: --objective simcse.",
         line=records.lines[0] if records.lines else None,
     )  # fmt: skip

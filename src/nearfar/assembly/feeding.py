@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.assembly.choosing import needs_classmates, parts_of
 from nearfar.assembly.data import RunData
-from nearfar.assembly.rows import EVALUATION_BATCH, Rows
+from nearfar.assembly.rows import EVALUATION_BATCH, Rows, distinct
 from nearfar.assembly.stages import Stage
 from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Sampler, Words, lonely
 from nearfar.encoding import Built
@@ -17,10 +17,10 @@ from nearfar.encoding.augment import Augment, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.recipe import Recipe
-from nearfar.recipe.objectives import BatchSoftmax, LabelAware, MultipleNegatives, PairTriplet
+from nearfar.recipe.objectives import BatchSoftmax, LabelAware, Mirror, MultipleNegatives, PairTriplet, SimCSE
 from nearfar.training import Feed
 
-GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet)
+GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
 
 
 def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
@@ -33,7 +33,14 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
         every = np.arange(len(rows.labels))
         columns = (every, every)
         augment = _second_view(aware[0].views, built, data, rows)
-    elif data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
+    mirror = [part for part in objectives if isinstance(part, Mirror)]
+    if mirror and mirror[0].masked:
+        texts, _ = distinct(data.train.texts)
+        augment = make_augment(
+            "spans", table=rows.table, texts=texts, tokenizer=built.tokenizer, max_length=built.max_length,
+            length=mirror[0].masked, mode=mirror[0].unit,
+        )  # fmt: skip
+    if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
         groups = rows.groups()
     return Feed(
         tokens=rows.table,

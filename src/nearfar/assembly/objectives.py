@@ -195,6 +195,18 @@ def _contrastive_pairs(settings: tables.ContrastivePairs, _around: Surroundings)
     return [Term("contrastive_pairs", 1.0, modules.PairContrastive(margin=settings.margin), "pairs")], []
 
 
+def _simcse(settings: tables.SimCSE, _around: Surroundings) -> tuple[list[Term], list[str]]:
+    objective = modules.BatchSoftmax(
+        temperature=settings.temperature, symmetric=False, hard_negative_weight=settings.hard_negative_weight
+    )
+    return [Term("simcse", 1.0, objective, "grouped-pairs")], []
+
+
+def _mirror(settings: tables.Mirror, _around: Surroundings) -> tuple[list[Term], list[str]]:
+    objective = modules.BatchSoftmax(temperature=settings.temperature or 0.04, symmetric=False)
+    return [Term("mirror", 1.0, objective, "grouped-pairs")], []
+
+
 _BUILDERS: dict[type, Callable[[Any, Surroundings], tuple[list[Term], list[str]]]] = {
     tables.CrossEntropy: _cross_entropy,
     tables.TripleEntropy: _triple_entropy,
@@ -211,4 +223,6 @@ _BUILDERS: dict[type, Callable[[Any, Surroundings], tuple[list[Term], list[str]]
     tables.Pearson: _pearson,
     tables.PairTriplet: _pair_triplet,
     tables.ContrastivePairs: _contrastive_pairs,
+    tables.SimCSE: _simcse,
+    tables.Mirror: _mirror,
 }

@@ -82,6 +82,8 @@ def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None
         table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
         return Rows(kind, table, (), class_numbers(records, data.classes))
     texts, columns = distinct(records.texts)
+    if kind == "plain":
+        columns = (columns[0], columns[0])
     table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
     return Rows(kind, table, columns, np.zeros(len(records), dtype=np.int64), targets_of(kind, records, scale))
 

@@ -41,7 +41,7 @@ from nearfar.encoding.bundle import objective_weights
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport
 from nearfar.recipe import Recipe, to_toml
-from nearfar.recipe.objectives import LabelAware
+from nearfar.recipe.objectives import LabelAware, SimCSE
 from nearfar.seeding import stream
 from nearfar.training import (
     CheckpointStore,
@@ -248,7 +248,13 @@ def _prepare(
     aware = [part for part in parts_of(recipe.objective) if isinstance(part, LabelAware)]
     if aware:
         weighting = _weighting(recipe, aware[0], built, data, stage.stream("weighting"))
-    learner = Learner(model, terms, precision=precision, weighting=weighting).to(accelerator.device)
+    projection = None
+    if data.kind == "plain" and any(
+        isinstance(part, SimCSE) and part.projection for part in parts_of(recipe.objective)
+    ):
+        projection = _projection(model.dim, stage.stream("projection"))
+    learner = Learner(model, terms, precision=precision, weighting=weighting, projection=projection)
+    learner.to(accelerator.device)
     feed = make_feed(stage, built, data, parts.train)
     notes += company(feed, recipe)
     plan = plan_run(feed, recipe.training)
@@ -277,6 +283,7 @@ def _train(
             journal=Journal(journal if main else None), listeners=(watcher, *listeners),
             evaluate=None if dev is None else lambda: dev().scores,
             identity=_identity(recipe, data, accelerator.num_processes), resume=resume,
+            at_start=data.kind != "classes",
         )  # fmt: skip
     finally:
         watcher.close()
@@ -305,6 +312,13 @@ def _rates(recipe: Recipe) -> dict[Part, float]:
         "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),
         "objective": recipe.objective.learning_rate or 100 * rate,
     }
+
+
+def _projection(dim: int, seed: int) -> torch.nn.Module:
+    """SimCSE's layer between vectors and objective: it takes part in training only, and is not saved."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(torch.nn.Linear(dim, dim), torch.nn.Tanh())
 
 
 def _try_out(
@@ -420,7 +434,7 @@ def _opening(recipe: Recipe, data: RunData, built: Built, precision: str, accele
 
 ABOUT = {
     "scores": "pairs with scores", "pairs": "pairs with yes or no", "ranking": "queries with documents",
-    "triplets": "triplets", "positives": "pairs that belong together",
+    "triplets": "triplets", "positives": "pairs that belong together", "plain": "plain texts",
 }  # fmt: skip
 
 

@@ -8,8 +8,11 @@ resumed in between goes on as if it had not been interrupted.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +24,46 @@ from nearfar.seeding import generator
 
 
 @dataclass(kw_only=True, eq=False)
-class Neighbors:
+class _Encoded(ABC):
+    """What all of them have: fresh groups in some epochs, the batches of the epoch before in the others."""
+
+    stream: ClassVar[str]
+    """Names the randomness of an epoch."""
+
+    rows: int
+    size: int
+    seed: int
+    vectors: Callable[[], Vectors]
+    group: int = 8
+    every: int = 1
+    same: Ids | None = None
+    report: Grouping | None = field(default=None, init=False)
+    """Of the epoch last asked for; None when it took the batches of the epoch before."""
+
+    def __post_init__(self) -> None:
+        check_groups(rows=self.rows, size=self.size, group=self.group, same=self.same)
+        _positive(refresh=self.every)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:
+        """The epoch's groups, one after the other, cut into batches; between two encodings, ``previous`` reordered."""
+        source = generator(self.seed, self.stream, epoch)
+        if epoch % self.every:
+            batches, self.report = _again(previous, self.rows, len(self), source, epoch), None
+        else:
+            grouped = partial(self._groups, source=source)
+            batches, self.report = _anew(self.vectors, self.rows, self.size, grouped, source)
+        return batches
+
+    @abstractmethod
+    def _groups(self, vectors: Vectors, source: np.random.Generator) -> Groups:
+        """Groups of rows whose vectors are alike."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Neighbors(_Encoded):
     """Every row exactly once an epoch, nearest neighbors side by side: Algorithm 1 of the batch-softmax paper.
 
     See :func:`nearfar.batching.nearest.neighbor_groups` for the algorithm. The vectors decide what "near" is: those of
@@ -40,45 +82,25 @@ class Neighbors:
         search: from how many rows on neighbors are approximate, and how closely.
     """
 
-    rows: int
-    size: int
-    seed: int
-    vectors: Callable[[], Vectors]
-    group: int = 8
+    stream = "neighbors"
+
     candidates: int = 500
     reverse: bool = True
-    every: int = 1
-    same: Ids | None = None
     search: Search = DEFAULT
-    report: Grouping | None = field(default=None, init=False)
-    """Of the epoch last asked for; None when it took the batches of the epoch before."""
 
     def __post_init__(self) -> None:
-        check_groups(rows=self.rows, size=self.size, group=self.group, same=self.same)
-        _positive(every=self.every, candidates=self.candidates)
+        super().__post_init__()
+        _positive(candidates=self.candidates)
 
-    def __len__(self) -> int:
-        return -(-self.rows // self.size)
-
-    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:
-        """The epoch's groups, one after the other, cut into batches; between two encodings, ``previous`` reordered."""
-        source = generator(self.seed, "neighbors", epoch)
-
-        def groups(vectors: Vectors) -> Groups:
-            return neighbor_groups(
-                vectors, group=self.group, source=source, candidates=self.candidates, reverse=self.reverse,
-                same=self.same, search=self.search,
-            )  # fmt: skip
-
-        if epoch % self.every:
-            batches, self.report = _again(previous, self.rows, len(self), source, epoch), None
-        else:
-            batches, self.report = _anew(self.vectors, self.rows, self.size, groups, source)
-        return batches
+    def _groups(self, vectors: Vectors, source: np.random.Generator) -> Groups:
+        return neighbor_groups(
+            vectors, group=self.group, source=source, candidates=self.candidates, reverse=self.reverse,
+            same=self.same, search=self.search,
+        )  # fmt: skip
 
 
 @dataclass(kw_only=True, eq=False)
-class Clusters:
+class Clusters(_Encoded):
     """Every row exactly once an epoch, rows of a k-means cluster side by side: Algorithm 2 with clusters as shingles.
 
     Faster than :class:`Neighbors` and less thorough.
@@ -94,42 +116,20 @@ class Clusters:
         same: (rows,) ids; two rows of one id do not enter one group.
     """
 
-    rows: int
-    size: int
-    seed: int
-    vectors: Callable[[], Vectors]
-    group: int = 8
+    stream = "clusters"
+
     clusters: int = 300
-    every: int = 1
-    same: Ids | None = None
-    report: Grouping | None = field(default=None, init=False)
-    """Of the epoch last asked for; None when it took the batches of the epoch before."""
 
     def __post_init__(self) -> None:
-        check_groups(rows=self.rows, size=self.size, group=self.group, same=self.same)
-        _positive(every=self.every, clusters=self.clusters)
+        super().__post_init__()
+        _positive(clusters=self.clusters)
 
-    def __len__(self) -> int:
-        return -(-self.rows // self.size)
-
-    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:
-        """The epoch's groups, one after the other, cut into batches; between two encodings, ``previous`` reordered."""
-        source = generator(self.seed, "clusters", epoch)
-
-        def groups(vectors: Vectors) -> Groups:
-            return cluster_groups(
-                vectors, group=self.group, source=source, clusters=self.clusters, same=self.same
-            )  # fmt: skip
-
-        if epoch % self.every:
-            batches, self.report = _again(previous, self.rows, len(self), source, epoch), None
-        else:
-            batches, self.report = _anew(self.vectors, self.rows, self.size, groups, source)
-        return batches
+    def _groups(self, vectors: Vectors, source: np.random.Generator) -> Groups:
+        return cluster_groups(vectors, group=self.group, source=source, clusters=self.clusters, same=self.same)
 
 
 @dataclass(kw_only=True, eq=False)
-class NeighborIds:
+class NeighborIds(_Encoded):
     """Every row exactly once an epoch, rows with a neighbor in common side by side: Algorithm 2 over neighbors.
 
     Args:
@@ -145,46 +145,26 @@ class NeighborIds:
         search: from how many rows on neighbors are approximate, and how closely.
     """
 
-    rows: int
-    size: int
-    seed: int
-    vectors: Callable[[], Vectors]
-    group: int = 8
+    stream = "neighbor-ids"
+
     neighbors: int = 5
     shingle: int = 1
-    every: int = 1
-    same: Ids | None = None
     search: Search = DEFAULT
-    report: Grouping | None = field(default=None, init=False)
-    """Of the epoch last asked for; None when it took the batches of the epoch before."""
 
     def __post_init__(self) -> None:
-        check_groups(rows=self.rows, size=self.size, group=self.group, same=self.same)
-        _positive(every=self.every, neighbors=self.neighbors, shingle=self.shingle)
+        super().__post_init__()
+        _positive(neighbors=self.neighbors, words=self.shingle)
         if self.shingle > self.neighbors:
             raise SettingError(
-                f"batches.words is {self.shingle}, but only {self.neighbors} neighbors are looked at"
-                "; try batches.words = 1."
+                f"batches.words is {self.shingle}, but only {self.neighbors} neighbors are looked at; "
+                "try batches.words = 1."
             )
 
-    def __len__(self) -> int:
-        return -(-self.rows // self.size)
-
-    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:
-        """The epoch's groups, one after the other, cut into batches; between two encodings, ``previous`` reordered."""
-        source = generator(self.seed, "neighbor-ids", epoch)
-
-        def groups(vectors: Vectors) -> Groups:
-            return neighbor_id_groups(
-                vectors, group=self.group, source=source, neighbors=self.neighbors, shingle=self.shingle,
-                same=self.same, search=self.search,
-            )  # fmt: skip
-
-        if epoch % self.every:
-            batches, self.report = _again(previous, self.rows, len(self), source, epoch), None
-        else:
-            batches, self.report = _anew(self.vectors, self.rows, self.size, groups, source)
-        return batches
+    def _groups(self, vectors: Vectors, source: np.random.Generator) -> Groups:
+        return neighbor_id_groups(
+            vectors, group=self.group, source=source, neighbors=self.neighbors, shingle=self.shingle,
+            same=self.same, search=self.search,
+        )  # fmt: skip
 
 
 def _anew(

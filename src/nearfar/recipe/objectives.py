@@ -349,6 +349,59 @@ class ContrastivePairs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SimCSE:
+    """Two dropout masks make two views of a text, which must find each other among all texts of the batch.
+
+    Formula:  L = -mean log [ exp(cos(h_i, h_i') / t) / sum over j of exp(cos(h_i, h_j') / t) ]
+    Reads:    plain texts; pairs that belong together; triplets, whose negatives join the batch
+    Batches:  large ones, any composition
+    Related:  mirror also masks a span; mnrl is the same on pairs
+    Paper:    Gao et al. 2021, arXiv:2104.08821
+    """
+
+    name: Annotated[Literal["simcse"], _Name] = "simcse"
+    learning_rate: Annotated[float | None, _LearningRate] = None
+    temperature: Annotated[float, _Temperature] = 0.05
+    projection: Annotated[
+        bool,
+        Key("Whether a layer stands between the vectors and the objective while training on plain texts."),
+    ] = True
+    hard_negative_weight: Annotated[
+        float, Key("What is added to the similarity of a row's own negative, for triplets.")
+    ] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirror:
+    """Mirror-BERT: a text and itself with a masked span and another dropout mask must find each other in the batch.
+
+    Formula:  that of simcse, the second view with a span replaced by mask tokens
+    Reads:    plain texts: sentences, phrases or words
+    Batches:  large ones, any composition
+    Related:  simcse relies on dropout alone
+    Paper:    Liu et al. 2021, arXiv:2104.08027
+    """
+
+    name: Annotated[Literal["mirror"], _Name] = "mirror"
+    learning_rate: Annotated[float | None, _LearningRate] = None
+    granularity: Annotated[
+        Literal["sentences", "phrases", "words"],
+        Key("What the texts are; it sets what is unset: temperature, masked, and how much of a text is read."),
+    ] = "sentences"
+    temperature: Annotated[
+        float | None,
+        Key("The divisor of all similarities; unset means 0.04 for sentences and 0.2 for phrases and words.", above=0),
+    ] = None
+    masked: Annotated[
+        int | None,
+        Key("How many tokens are masked in the second view; unset means 5 for sentences and 2 otherwise.", at_least=0),
+    ] = None
+    unit: Annotated[
+        Literal["tokens", "characters"], Key("Whether tokens are masked, or characters as in the authors' code.")
+    ] = "tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Blend:
     """A weighted sum of objectives; the combo of the batch-softmax paper is batch-softmax with cosine-mse.
 
@@ -385,31 +438,20 @@ Single: TypeAlias = (
     | Pearson
     | PairTriplet
     | ContrastivePairs
+    | SimCSE
+    | Mirror
 )
 """Objectives that a blend can hold."""
 
-Objective: TypeAlias = (
-    Auto
-    | CrossEntropy
-    | TripleEntropy
-    | SoftTriple
-    | CrossEntropySupCon
-    | SupCon
-    | LabelAware
-    | ProxyNCA
-    | Triplet
-    | Contrastive
-    | BatchSoftmax
-    | MultipleNegatives
-    | CosineMSE
-    | Pearson
-    | PairTriplet
-    | ContrastivePairs
-    | Blend
-)
+Objective: TypeAlias = Auto | Single | Blend
 
-PairObjective: TypeAlias = BatchSoftmax | MultipleNegatives | CosineMSE | Pearson | PairTriplet | ContrastivePairs
+PairObjective: TypeAlias = (
+    BatchSoftmax | MultipleNegatives | CosineMSE | Pearson | PairTriplet | ContrastivePairs | SimCSE | Mirror
+)
 """Objectives that compare the two texts of a pair, each encoded by itself."""
+
+ViewObjective: TypeAlias = SimCSE | Mirror
+"""Objectives for which two views of a text are a pair."""
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "auto": Auto,
@@ -428,6 +470,8 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "pearson": Pearson,
     "pair-triplet": PairTriplet,
     "contrastive-pairs": ContrastivePairs,
+    "simcse": SimCSE,
+    "mirror": Mirror,
     "blend": Blend,
 }
 """Every objective by the name a recipe uses."""

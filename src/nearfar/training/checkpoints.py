@@ -61,6 +61,7 @@ class CheckpointStore:
         """Keep the weights of the best step so far; returns the name to store in the next checkpoint's state."""
         name = f"best-{step:08d}"
         self._write(name, {"step": step}, {"model": tensors})
+        self._prune(wanted={name})
         return name
 
     def read_best(self, name: str) -> Tensors:
@@ -97,12 +98,13 @@ class CheckpointStore:
             return []
         return sorted(path for path in self.folder.iterdir() if re.fullmatch(r"step-\d{8,}", path.name))
 
-    def _prune(self) -> None:
+    def _prune(self, wanted: set[str] | None = None) -> None:
+        """Drop the oldest checkpoints, and best weights that neither a checkpoint nor ``wanted`` names."""
         steps = self._steps()
         for path in steps[: -self.keep]:
             shutil.rmtree(path, ignore_errors=True)
         kept = steps[-self.keep :]
-        wanted = set()
+        wanted = set(wanted or ())
         for path in kept:
             try:
                 best = json.loads((path / STATE).read_text(encoding="utf-8")).get("best")

@@ -108,12 +108,14 @@ def fit(
     evaluate: Callable[[], Scores] | None = None,
     identity: str = "",
     resume: bool = False,
+    at_start: bool = False,
 ) -> Progress:
     """Train, and leave the best weights (without dev data: the last ones) in the learner.
 
     ``chunk`` bounds how many texts of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
-    another one is refused. Randomness is drawn from streams named by step
-    and process, so that a resumed run needs no generator states to go on with the same bits.
+    another one is refused. With ``at_start`` the weights are evaluated before the first step, too, and are kept if no
+    later ones are better. Randomness is drawn from streams named by step and process, so that a resumed run needs no
+    generator states to go on with the same bits.
     """
     plan = plan_run(feed, settings)
     learner.to(accelerator.device)
@@ -129,6 +131,8 @@ def fit(
     rank, world = accelerator.process_index, accelerator.num_processes
     saver, clock = _Saver(accelerator, learner, optimizer, store, journal, identity), _Clock(accelerator)
 
+    if at_start and evaluate is not None and progress.step == 0:
+        _evaluate(evaluate, progress, settings, saver, journal, accelerator, listeners)
     with _stop_signals() as asked_to_stop, lazy_rows(learner, optimizer, world=world) as lazy:
         while progress.step < plan.steps and not progress.stopped:
             if order is None:

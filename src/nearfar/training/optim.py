@@ -17,12 +17,15 @@ Schedule = Literal["linear", "cosine", "constant"]
 
 def part_of(name: str, learner: Learner) -> Part:
     """Which part of the learner a weight belongs to, by its name."""
-    if name.startswith("objectives."):
+    owner, _, inside = name.partition(".")
+    if owner == "objectives":
         return "objective"
-    model = learner.model
-    inside = name.removeprefix("model.network.")
-    native_head = model.native and not inside.startswith(f"{model.network.base_model_prefix}.")
-    return "head" if name.startswith("model.head.") or native_head else "encoder"
+    model = {"model": learner.model, "weighting": learner.weighting}.get(owner)
+    if model is None:
+        return "encoder"  # a projection learns as fast as the encoder under it
+    encoder = f"network.{model.network.base_model_prefix}."
+    native_head = model.native and not inside.startswith(encoder)
+    return "head" if inside.startswith("head.") or native_head else "encoder"
 
 
 def parameter_groups(learner: Learner, rates: dict[Part, float], weight_decay: float) -> list[dict[str, Any]]:
