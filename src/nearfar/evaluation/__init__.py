@@ -1,5 +1,16 @@
 """Weights to scores: metrics on arrays, and tasks that put a model to the test."""
 
+from nearfar.evaluation.geometry import (
+    CosineHistogram,
+    GeometryReport,
+    Uniformity,
+    alignment,
+    anisotropy,
+    cosine_counts,
+    effective_rank,
+    geometry_report,
+    uniformity,
+)
 from nearfar.evaluation.metrics import ClassReport, class_report
 from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
 from nearfar.evaluation.ranking import RankingReport, ranking_report
@@ -15,10 +26,12 @@ from nearfar.evaluation.similarity import (
 )
 from nearfar.evaluation.tasks import classify, evaluate_classes
 from nearfar.evaluation.triplets import TripletReport, evaluate_triplets, triplet_report
+from nearfar.evaluation.whitening import Affine, AllButTheTop, Whitening
 
 __all__ = [
-    "ClassReport", "PairReport", "RankingReport", "ScoreReport", "TripletReport", "best_threshold", "class_report",
-    "classify", "embed_table", "evaluate_classes", "evaluate_pairs", "evaluate_ranking", "evaluate_retrieval",
-    "evaluate_scores", "evaluate_triplets", "pair_report", "pair_scores", "ranking_report", "score_pairs",
-    "score_report", "top_documents", "triplet_report",
+    "Affine", "AllButTheTop", "ClassReport", "CosineHistogram", "GeometryReport", "PairReport", "RankingReport",
+    "ScoreReport", "TripletReport", "Uniformity", "Whitening", "alignment", "anisotropy", "best_threshold",
+    "class_report", "classify", "cosine_counts", "effective_rank", "embed_table", "evaluate_classes", "evaluate_pairs",
+    "evaluate_ranking", "evaluate_retrieval", "evaluate_scores", "evaluate_triplets", "geometry_report", "pair_report",
+    "pair_scores", "ranking_report", "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
 ]  # fmt: skip
