@@ -1,0 +1,285 @@
+"""Schedules: exact lengths and shares, no batch left behind, the same turns for the same seed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearfar.batching import Annealed, RoundRobin, Sampled, Sequential, Turn, describe
+from nearfar.batching.schedules import allot, shares
+from nearfar.errors import SettingError
+
+EPOCHS = 3
+PAPER = {"sentiment": 267, "paraphrase": 4423, "similarity": 189}
+"""Batches of 32 of SST-5, Quora and STS."""
+
+SCHEDULES = {
+    "sequential": lambda tasks, seed=3: Sequential(tasks=tasks, epochs=EPOCHS),
+    "sequential, backwards": lambda tasks, seed=3: Sequential(tasks=tasks, epochs=EPOCHS, order=tuple(tasks)[::-1]),
+    "round-robin": lambda tasks, seed=3: RoundRobin(tasks=tasks),
+    "round-robin, twice the first": lambda tasks, seed=3: RoundRobin(tasks=tasks, order=(*tasks, next(iter(tasks)))),
+    "proportional": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed),
+    "twice the first": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, weights={next(iter(tasks)): 2}),
+    "square-root": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="square-root"),
+    "temperature": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="temperature", temperature=5),
+    "evenly": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="weights", steps=17),
+    "annealed": lambda tasks, seed=3: Annealed(tasks=tasks, seed=seed, epochs=EPOCHS),
+}
+DRAWN = ("proportional", "twice the first", "square-root", "temperature", "evenly", "annealed")
+COMPLETE = ("round-robin", "round-robin, twice the first", "proportional")
+"""Those that promise every batch of every task in every epoch."""
+
+
+def some_tasks(least=1):
+    """One to five tasks of up to 40 batches."""
+    return st.lists(st.integers(1, 40), min_size=least, max_size=5).map(
+        lambda sizes: {f"task {place}": size for place, size in enumerate(sizes)}
+    )
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+@given(some_tasks())
+def test_length_and_steps_are_exact(kind, tasks):
+    """What was announced is what comes, for each task and in all."""
+    schedule = SCHEDULES[kind](tasks)
+    for epoch in range(EPOCHS):
+        turns = schedule.turns(epoch)
+        steps = schedule.steps_per_task(epoch)
+        counts = Counter(list(tasks)[turn.task] for turn in turns)
+
+        assert len(turns) == len(schedule) == sum(steps.values())
+        assert list(steps) == list(tasks)
+        assert {name: counts[name] for name in tasks} == steps
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+@given(some_tasks())
+def test_tasks_are_walked_through_lap_after_lap(kind, tasks):
+    """Over all epochs a task's batches come one after the other, and from the start again after the last one."""
+    schedule = SCHEDULES[kind](tasks)
+    seen = {place: [] for place in range(len(tasks))}
+    for epoch in range(EPOCHS):
+        for task, batch, lap in schedule.turns(epoch):
+            seen[task].append((lap, batch))
+
+    for place, size in enumerate(tasks.values()):
+        assert seen[place] == [divmod(number, size) for number in range(len(seen[place]))]
+
+
+@pytest.mark.parametrize("kind", COMPLETE)
+@given(some_tasks())
+def test_no_epoch_leaves_a_batch_behind(kind, tasks):
+    """Every batch of every task at least once in every epoch."""
+    for epoch in range(EPOCHS):
+        seen = {(turn.task, turn.batch) for turn in SCHEDULES[kind](tasks).turns(epoch)}
+
+        assert seen == {(place, batch) for place, size in enumerate(tasks.values()) for batch in range(size)}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_turns_depend_on_seed_and_epoch_alone(kind):
+    """Asked twice, or after another epoch, an epoch has the same turns; where they are drawn, other seeds have others."""
+    tasks = {"a": 20, "b": 30, "c": 7}
+    schedule = SCHEDULES[kind](tasks)
+    second = schedule.turns(1)
+    schedule.turns(0)
+
+    assert schedule.turns(1) == SCHEDULES[kind](tasks).turns(1) == second
+    if kind in DRAWN:
+        walks = {
+            tuple(turn.task for turn in SCHEDULES[kind](tasks, seed).turns(epoch))
+            for seed in (3, 4)
+            for epoch in (0, 1)
+        }
+        assert len(walks) == 4
+
+
+@given(some_tasks(), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_sequential_trains_task_after_task_for_all_epochs(tasks, epochs, source):
+    """The run as a whole: each task in the given order, every batch of it once in each of its laps."""
+    order = source.sample(list(tasks), len(tasks))
+    schedule = Sequential(tasks=tasks, epochs=epochs, order=tuple(order))
+    run = [turn for epoch in range(epochs) for turn in schedule.turns(epoch)]
+
+    assert run == [
+        Turn(list(tasks).index(name), batch, lap)
+        for name in order
+        for lap in range(epochs)
+        for batch in range(tasks[name])
+    ]
+
+
+@given(some_tasks())
+def test_round_robin_keeps_the_order_and_repeats_the_small(tasks):
+    """Each round has every task once; there are as many rounds as the largest task has batches."""
+    order = tuple(tasks)[::-1]
+    schedule = RoundRobin(tasks=tasks, order=order)
+    largest = max(tasks.values())
+
+    assert schedule.rounds == largest
+    assert [list(tasks)[turn.task] for turn in schedule.turns(1)] == [*order] * largest
+    assert schedule.steps_per_task(1) == dict.fromkeys(tasks, largest)
+
+
+def test_round_robin_gives_two_turns_to_a_task_named_twice():
+    """It then needs half as many rounds, rounded up."""
+    schedule = RoundRobin(tasks={"a": 2, "b": 5}, order=("b", "a", "b"))
+
+    assert schedule.turns_per_round == 3
+    assert schedule.rounds == 3
+    assert [tuple(turn) for turn in schedule.turns(0)] == [
+        (1, 0, 0), (0, 0, 0), (1, 1, 0), (1, 2, 0), (0, 1, 0), (1, 3, 0), (1, 4, 0), (0, 0, 1), (1, 0, 1)
+    ]  # fmt: skip
+
+
+@given(some_tasks())
+def test_proportional_is_all_batches_of_all_tasks_shuffled(tasks):
+    """MT-DNN: every batch of every task has exactly one turn an epoch."""
+    schedule = Sampled(tasks=tasks, seed=1)
+
+    assert sorted(schedule.turns(2)) == [
+        Turn(place, batch, 2) for place, size in enumerate(tasks.values()) for batch in range(size)
+    ]
+
+
+def test_random_turns_are_spread_over_the_epoch():
+    """Each half of an epoch has about half the steps of a task, and tasks do not come in blocks."""
+    walk = [turn.task for turn in Sampled(tasks={"a": 400, "b": 600}, seed=1).turns(0)]
+
+    assert 160 < walk[:500].count(0) < 240
+    assert 400 < sum(one != other for one, other in itertools.pairwise(walk)) < 560
+
+
+@pytest.mark.parametrize(
+    ("settings", "worth"),
+    [
+        ({}, lambda n, w: n),
+        ({"by": "square-root"}, lambda n, w: math.sqrt(n)),
+        ({"by": "temperature", "temperature": 3}, lambda n, w: n ** (1 / 3)),
+        ({"by": "weights", "weights": {"paraphrase": 2}}, lambda n, w: w),
+        ({"weights": {"paraphrase": 0.5, "sentiment": 3}}, lambda n, w: n * w),
+        ({"by": "square-root", "weights": {"similarity": 0}}, lambda n, w: w * math.sqrt(n)),
+        ({"by": "weights", "weights": {"paraphrase": 2}, "steps": 1000}, lambda n, w: w),
+    ],
+)
+def test_steps_follow_the_shares(settings, worth):
+    """Less than one step away from the formula, on the sizes of the multi-task paper."""
+    schedule = Sampled(tasks=PAPER, seed=1, **settings)
+    own = {name: worth(size, settings.get("weights", {}).get(name, 1)) for name, size in PAPER.items()}
+    total = settings.get("steps", sum(PAPER.values()))
+
+    assert len(schedule) == total
+    for name, steps in schedule.steps_per_task(4).items():
+        assert abs(steps - total * own[name] / sum(own.values())) < 1
+        assert (steps == 0) == (own[name] == 0)
+
+
+def test_annealed_goes_from_proportional_to_nearly_even():
+    """Exponents 1, 0.8, 0.6, 0.4, 0.2 over five epochs, and the shares that follow from them."""
+    schedule = Annealed(tasks=PAPER, seed=1, epochs=5)
+    total = sum(PAPER.values())
+
+    assert [schedule.exponent(epoch) for epoch in range(5)] == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
+    assert schedule.steps_per_task(0) == PAPER
+    for epoch in range(5):
+        alpha = 1 - 0.8 * ((epoch + 1) - 1) / (5 - 1)
+        whole = sum(size**alpha for size in PAPER.values())
+        for name, steps in schedule.steps_per_task(epoch).items():
+            assert abs(steps - total * PAPER[name] ** alpha / whole) < 1
+    assert Annealed(tasks=PAPER, seed=1, epochs=1).steps_per_task(0) == PAPER
+    assert Annealed(tasks={"a": 10, "b": 90}, seed=1, epochs=2, drop=1).steps_per_task(1) == {"a": 50, "b": 50}
+    assert Annealed(tasks={"a": 10, "b": 90}, seed=1, epochs=2, weights={"a": 9}).steps_per_task(0) == {
+        "a": 50,
+        "b": 50,
+    }
+    assert len(Annealed(tasks=PAPER, seed=1, epochs=2, steps=100).turns(1)) == 100
+
+
+@given(st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1.0)), min_size=1, max_size=6), st.integers(6, 500))
+def test_allotted_steps_add_up_and_nobody_is_forgotten(worths, steps):
+    """The sum is right, whoever is worth anything has a step, and nobody has more than the share rounded up."""
+    worth = {str(place): own for place, own in enumerate(worths)}
+    if not sum(worths):
+        return
+    counts = allot(steps, worth)
+
+    assert sum(counts.values()) == steps
+    for name, own in worth.items():
+        quota = steps * own / math.fsum(worths)
+        assert (counts[name] > 0) == (own > 0)
+        assert counts[name] < quota + 1 + 1e-9 * steps
+        if quota > len(worths):
+            assert counts[name] > quota - len(worths)
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-3, 1e9])
+def test_extreme_temperatures_are_no_problem(temperature):
+    """Cold leaves all but one step a task to the largest, hot makes all even; nothing overflows."""
+    steps = Sampled(tasks=PAPER, seed=1, by="temperature", temperature=temperature, steps=300).steps_per_task(0)
+
+    assert steps == (
+        {"sentiment": 100, "paraphrase": 100, "similarity": 100}
+        if temperature > 1
+        else {"sentiment": 1, "paraphrase": 298, "similarity": 1}
+    )
+    assert min(shares(PAPER, 1 / temperature).values()) > 0
+
+
+def test_people_are_told_steps_and_repetitions():
+    """How a small task is repeated, in numbers."""
+    assert describe(RoundRobin(tasks={"sentiment": 267, "paraphrase": 4423}), 0) == (
+        "8,846 steps: sentiment 4,423 (16.6 times its 267 batches), paraphrase 4,423 (1 times its 4,423 batches)"
+    )
+    assert describe(Sampled(tasks={"a": 1, "b": 3}, seed=1, by="weights", weights={"b": 0}), 0) == (
+        "4 steps: a 4 (4 times its 1 batch), b 0 (0 times its 3 batches)"
+    )
+
+
+TASKS = {"sentiment": 3, "paraphrase": 5}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RoundRobin(tasks={}), "no tasks to schedule"),
+        (lambda: RoundRobin(tasks={"a": 2, "b": None}), "task 'b': its number of batches must be known .* got None"),
+        (lambda: Sequential(tasks={"a": 0}, epochs=1), "task 'a': .* 1 or more to be scheduled, got 0"),
+        (lambda: Sampled(tasks={"a": 2.5}, seed=1), "task 'a': .* got 2.5"),
+        (lambda: Annealed(tasks={"a": -1}, seed=1, epochs=2), "task 'a': .* got -1"),
+        (lambda: Sequential(tasks=TASKS, epochs=0), "1 epoch or more, got 0"),
+        (lambda: Annealed(tasks=TASKS, seed=1, epochs=0), "1 epoch or more, got 0"),
+        (lambda: Sequential(tasks=TASKS, epochs=2).turns(2), r"epoch 2 of a sequential schedule of 2 epochs"),
+        (lambda: Annealed(tasks=TASKS, seed=1, epochs=1).turns(1), r"epoch 1 of an annealed schedule of 1 epoch "),
+        (lambda: RoundRobin(tasks=TASKS, order=("sentiment",)), "never comes to 'paraphrase'"),
+        (lambda: RoundRobin(tasks=TASKS, order=("sentment", "paraphrase")), "names 'sentment', .* Did you mean 'sentiment'"),
+        (lambda: Sequential(tasks=TASKS, epochs=1, order=("sentiment", "paraphrase", "sentiment")), "'sentiment' is in it twice"),
+        (lambda: Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0, "paraphrase": 0}), "sum to zero"),
+        (lambda: Annealed(tasks=TASKS, seed=1, epochs=2, weights={"sentiment": 0, "paraphrase": 0}), "sum to zero"),
+        (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphase": 2}), "Did you mean 'paraphrase'"),
+        (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": -1}), "weight must be 0 or more, got -1"),
+        (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": math.nan}), "weight must be 0 or more, got nan"),
+        (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": math.inf}), "weight must be 0 or more, got inf"),
+        (lambda: Sampled(tasks=TASKS, seed=1, steps=1), "an epoch of 1 step has no room for a step of each of 2 tasks"),
+        (lambda: Sampled(tasks=TASKS, seed=1, by="temprature"), "not by 'temprature'. Did you mean 'temperature'"),
+        (lambda: Sampled(tasks=TASKS, seed=1, by="temperature"), "need one above 0, got None"),
+        (lambda: Sampled(tasks=TASKS, seed=1, by="temperature", temperature=0), "need one above 0, got 0"),
+        (lambda: Sampled(tasks=TASKS, seed=1, temperature=2), "changes nothing in tasks that are sampled by 'proportional'"),
+        (lambda: Annealed(tasks=TASKS, seed=1, epochs=2, drop=1.2), "got 1.2; try 0.8"),
+    ],
+)  # fmt: skip
+def test_impossible_schedules_are_refused_by_name(build, message):
+    """One clear message each: what came and what to try."""
+    with pytest.raises(SettingError, match=message):
+        build()
+
+
+def test_a_single_step_is_enough_where_one_task_is_trained():
+    """Tasks of weight zero need no room."""
+    schedule = Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0}, steps=1)
+
+    assert schedule.turns(7) == [Turn(1, 2, 1)]
