@@ -90,9 +90,9 @@ def _reservations(comparison: Comparison) -> list[str]:
 
 def _decimals(difference: float, interval: Interval | None) -> int:
     """The fewest, from one, that show nothing as zero that is not zero."""
-    shown = [difference] if interval is None else [difference, *interval, interval.high - interval.low]
-    fits = (places for places in range(1, DECIMALS) if all(value == 0 or round(value, places) for value in shown))
-    return next(fits, DECIMALS)
+    values = [difference] if interval is None else [difference, *interval, interval.high - interval.low]
+    shown = [value for value in values if round(value, DECIMALS)]
+    return next(places for places in range(1, DECIMALS + 1) if all(round(value, places) for value in shown))
 
 
 def _number(value: float, decimals: int) -> str:
