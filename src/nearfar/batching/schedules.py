@@ -4,8 +4,8 @@ A schedule is a value: ``turns(epoch)`` depends on its settings, its seed and th
 Its length is exact, the same in every epoch and known before the first one, and so are the steps of each task.
 
 A task's batches are walked through lap after lap, whatever the epochs do: an epoch goes on where the one before it
-stopped, and a task that comes to its end begins again at its start. So no batch of a task has been taken twice before
-all others were taken once more, even by a schedule that gives the task fewer steps an epoch than it has batches.
+stopped, and a task that comes to its end begins again at its start. So no batch of a task comes again before all its
+others have come, even in a schedule that gives the task fewer steps an epoch than it has batches.
 """
 
 from __future__ import annotations

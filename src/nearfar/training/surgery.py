@@ -8,8 +8,8 @@ vector, meets the others in random order; where it conflicts with one, it loses 
 with the original :math:`g_j`, and what becomes of all tasks is summed or averaged.
 
 Whatever happens, every :math:`g_i` stays a sum :math:`\sum_k c_{ik} g_k` of the original gradients, so the algorithm
-needs their dot products only: it is run on the coefficients c, in double precision, and the gradients are read once
-for the products and once for the result. No projected copy of them is ever made.
+needs nothing of them but their dot products: it is run on the coefficients c, and the result is one weighted sum of the
+original gradients. No projected copy of them is ever made.
 """
 
 from __future__ import annotations
