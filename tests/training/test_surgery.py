@@ -216,6 +216,20 @@ def test_short_numbers_are_summed_as_long_ones(dtype):
     assert flat(combined) == pytest.approx(rounded.double().numpy(), rel=2 * torch.finfo(dtype).eps, abs=1e-5)
 
 
+def test_millions_of_numbers_are_added_up_without_loss():
+    """A large embedding in single precision: cosine and projection are those of double precision."""
+    source = torch.Generator().manual_seed(0)
+    one, noise = torch.randn(2, 8_000_000, generator=source)
+    other = 3 * noise - 0.05 * one
+    (combined,), conflicts = project([[one], [other]], seed=0, combine="sum")
+    vectors = [one.double().numpy(), other.double().numpy()]
+    cosine = vectors[0] @ vectors[1] / np.linalg.norm(vectors[0]) / np.linalg.norm(vectors[1])
+    expected = by_the_book(vectors, [[1], [0]])
+
+    assert conflicts.cosines[0][1] == pytest.approx(cosine, rel=1e-5)
+    assert np.abs(combined.numpy() - expected).max() < 2e-6
+
+
 def rows_of(dense, rows):
     """A sparse gradient with these rows of a dense one; one of them in two pieces, as several batches leave it."""
     index = torch.tensor([*rows, rows[0]])

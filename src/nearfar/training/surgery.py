@@ -28,6 +28,8 @@ Combine = Literal["mean", "sum"]
 Matrix = list[list[float]]
 Slot = Sequence[Tensor | None]
 """The gradients of one weight, one of each task."""
+PIECE = 2**16
+"""So many numbers are multiplied and added up in single precision before their sum goes on in double precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,19 +239,21 @@ def _products(slots: Sequence[Slot], count: int) -> Matrix:
     products = [[0.0] * count for _ in range(count)]
     for i in range(count):
         for j in range(i, count):
-            pieces = [
-                _dot(one, other) for slot in slots if (one := slot[i]) is not None and (other := slot[j]) is not None
-            ]
+            pieces = [piece for slot in slots for piece in _dots(slot[i], slot[j])]
             if pieces:
                 products[i][j] = products[j][i] = sum(torch.stack(pieces).tolist())  # one transfer, not many
     return products
 
 
-def _dot(one: Tensor, other: Tensor) -> Tensor:
+def _dots(one: Tensor | None, other: Tensor | None) -> list[Tensor]:
+    """Dot products of short pieces: added up one by one, millions of numbers in single precision lose four digits."""
+    if one is None or other is None:
+        return []
     if one.is_sparse:
         one, other = _common_rows(one, other)
     wide = torch.promote_types(one.dtype, torch.float32)
-    return torch.dot(one.reshape(-1).to(wide), other.reshape(-1).to(wide))
+    pieces = zip(torch.split(one.reshape(-1), PIECE), torch.split(other.reshape(-1), PIECE), strict=True)
+    return [torch.dot(left.to(wide), right.to(wide)) for left, right in pieces]
 
 
 def _common_rows(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
