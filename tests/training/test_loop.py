@@ -80,7 +80,7 @@ def fit_small(learner: Learner, feed: Feed, folder: Path, *, listeners: Any = ()
 def test_every_trainable_tensor_moves(tmp_path, pooling):
     """After a few steps no weight that is in training is where it was: encoder, head and the objective's centers."""
     learner, feed = small_learner(pooling)
-    _, frozen = running._try_out(learner, feed, Accelerator(cpu=True))
+    _, frozen = running._try_out(learner, feed, Accelerator(cpu=True), 4, timed=True)
     before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
     fit_small(learner, feed, tmp_path, weight_decay=0.0)
 
