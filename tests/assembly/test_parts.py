@@ -1,0 +1,62 @@
+"""Small parts of a run, each against what it should say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from nearfar.assembly.heads import STRENGTH, fit_head
+from nearfar.assembly.rows import Rows, distinct
+from nearfar.assembly.stages import Stage
+from nearfar.encoding import build, tokenize
+from nearfar.evaluation import embed_table
+from nearfar.objectives import CrossEntropy, LabelAware
+from nearfar.recipe import Data, Recipe
+from nearfar.training import Learner, Term
+from nearfar.training.optim import part_of
+
+TEXTS = [f"{'apple pear plum' if n % 3 else 'hammer saw'} number {n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_logistic_head_is_scikit_learns(classes):
+    """For two classes, too, where scikit-learn has one row of weights."""
+    built = build("toy", classes=None, seed=1, pooling="mean")
+    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
+    labels = np.array([n % 3 % classes for n in range(20)])
+    head = fit_head("logistic", built.model, table, labels, classes)
+    vectors = embed_table(built.model, table, batch_size=8)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    wanted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(unit, labels).predict_proba(unit)
+
+    np.testing.assert_allclose(head(torch.from_numpy(vectors)).softmax(dim=1).numpy(), wanted, atol=1e-5)
+
+
+def test_groups_join_texts_by_positive_pairs_only():
+    """The same text on either side, and texts with a partner in common; a labeled negative joins nothing."""
+    texts, columns = distinct([["a", "b", "c", "d"], ["x", "x", "y", "a"]])
+    table = tokenize(build("toy", classes=None, seed=1).tokenizer, [texts], max_length=8)
+    rows = Rows("pairs", table, columns, np.zeros(4, dtype=np.int64), np.array([1, 1, 0, 1], dtype=np.float32))
+    left, right = rows.groups()
+
+    assert left[0] == left[1] == right[0] == right[1] == left[3] == right[3]
+    assert len({left[0], left[2], right[2]}) == 3
+
+
+def test_a_weighting_network_has_a_head_of_its_own_rate():
+    model, helper = (build("toy", classes=("a", "b"), seed=seed, pooling="mean").model for seed in (1, 2))
+    terms = [Term("a", 1.0, LabelAware(), "weighted"), Term("b", 1.0, CrossEntropy(), "weighting")]
+    learner = Learner(model, terms, weighting=helper)
+    parts = {name: part_of(name, learner) for name, _ in learner.named_parameters()}
+
+    assert {name for name, part in parts.items() if part == "head"} == {
+        f"{owner}.head.linear.{kind}" for owner in ("model", "weighting") for kind in ("weight", "bias")
+    }
+
+
+def test_stages_draw_other_random_numbers_than_each_other():
+    recipe = Recipe(data=Data(train="a.csv"), seed=5)
+    assert Stage(1, 2, recipe).seed == 5
+    assert len({Stage(number, 3, recipe).seed for number in (1, 2, 3)}) == 3
