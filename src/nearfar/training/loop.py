@@ -109,13 +109,14 @@ def fit(
     identity: str = "",
     resume: bool = False,
     at_start: bool = False,
+    take: Callable[..., StepResult] = take_step,
 ) -> Progress:
     """Train, and leave the best weights (without dev data: the last ones) in the learner.
 
     ``chunk`` bounds how many texts of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
     another one is refused. With ``at_start`` the weights are evaluated before the first step, too, and are kept if no
-    later ones are better. Randomness is drawn from streams named by step and process, so that a resumed run needs no
-    generator states to go on with the same bits.
+    later ones are better. ``take`` takes a step; it has the arguments of :func:`take_step`. Randomness is drawn from
+    streams named by step and process, so that a resumed run needs no generator states to go on with the same bits.
     """
     plan = plan_run(feed, settings)
     learner.to(accelerator.device)
@@ -145,7 +146,7 @@ def fit(
                 multiplier = factor(settings.schedule, progress.step, total=plan.steps, warmup=settings.warmup)
                 current = set_rates(optimizer, multiplier)
                 torch.manual_seed(stream(seed, "dropout", progress.step, rank))
-                result = take_step(
+                result = take(
                     accelerator, learner, optimizer, feed, members,
                     clip=settings.clip, chunk=chunk, rank=rank, world=world, step=progress.step + 1, rates=current,
                     lazy=lazy,
@@ -342,6 +343,7 @@ def _entry(
         "gradient_norm": result.gradient_norm,
         "texts_per_second": result.texts / elapsed,
         "seconds": progress.seconds,
+        **result.more,
     }
 
 

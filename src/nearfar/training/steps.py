@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -27,6 +28,8 @@ class StepResult:
     parts: dict[str, float]
     gradient_norm: float
     texts: int
+    more: dict[str, Any] = field(default_factory=dict)
+    """What else goes into the journal."""
 
 
 def take_step(
@@ -60,31 +63,64 @@ def take_step(
             value = total.item()
             values = {name: piece.item() for name, piece in pieces.items()}
             if not math.isfinite(value):
-                raise NotFiniteError(_reason("the loss", value, values, feed.place(rows), step, rates))
+                raise NotFiniteError(reason("the loss", value, values, feed.place(rows), step, rates))
             loss += share * value
             for name, piece in values.items():
                 parts[name] += share * piece
 
-        own = [
-            batch.to(accelerator.device) for batch in feed.batches(learner.model, rows, chunk, rank=rank, world=world)
-        ]
-        for rows_of in lazy:
-            rows_of.catch_up(ids_of(own))
-        if len(own) > 1:
-            cached_backward(learner, own, share, accept)
-        else:
-            total, pieces = learner(own[0])
-            accept(total, pieces)
-            accelerator.backward(total * share)
+        backward(accelerator, learner, feed, rows, share, accept, chunk=chunk, rank=rank, world=world, lazy=lazy)
+    average_gradients([weight for weight in learner.parameters() if weight.grad is not None])
+    norm = update(
+        learner, optimizer, clip=clip, parts=parts, place=feed.place(members[0]), step=step, rates=rates, lazy=lazy
+    )
+    return StepResult(loss, parts, norm, texts)
+
+
+def backward(
+    accelerator: Accelerator,
+    learner: Learner,
+    feed: Feed,
+    rows: Rows,
+    share: float,
+    accept: Callable[[Tensor, dict[str, Tensor]], None],
+    *,
+    chunk: int | None,
+    rank: int,
+    world: int,
+    lazy: Sequence[LazyRows] = (),
+) -> None:
+    """Add the gradients of ``share`` times the loss of a batch; ``accept`` sees the loss before, and may refuse it."""
+    own = [batch.to(accelerator.device) for batch in feed.batches(learner.model, rows, chunk, rank=rank, world=world)]
+    for rows_of in lazy:
+        rows_of.catch_up(ids_of(own))
+    if len(own) > 1:
+        cached_backward(learner, own, share, accept)
+    else:
+        total, pieces = learner(own[0])
+        accept(total, pieces)
+        accelerator.backward(total * share)
+
+
+def update(
+    learner: Learner,
+    optimizer: torch.optim.Optimizer,
+    *,
+    clip: float,
+    parts: dict[str, float],
+    place: str,
+    step: int,
+    rates: dict[str, float],
+    lazy: Sequence[LazyRows] = (),
+) -> float:
+    """Check, clip and spend the gradients that lie on the weights; returns their norm before clipping."""
     weights = [weight for weight in learner.parameters() if weight.grad is not None]
-    average_gradients(weights)
     gradients = [_numbers(weight) for weight in weights]
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not math.isfinite(norm):
         broken = [name for name, weight in learner.named_parameters()
                   if weight.grad is not None and not _numbers(weight).isfinite().all()]  # fmt: skip
-        where = f"{feed.place(members[0])}; first in {broken[0]}" if broken else feed.place(members[0])
-        raise NotFiniteError(_reason("the gradient", norm, parts, where, step, rates))
+        where = f"{place}; first in {broken[0]}" if broken else place
+        raise NotFiniteError(reason("the gradient", norm, parts, where, step, rates))
     if 0 < clip < norm:
         for gradient in gradients:
             gradient.mul_(clip / norm)
@@ -92,7 +128,7 @@ def take_step(
         rows_of.step()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return StepResult(loss, parts, norm, texts)
+    return norm
 
 
 def _numbers(weight: Tensor) -> Tensor:
@@ -104,7 +140,8 @@ def _numbers(weight: Tensor) -> Tensor:
     return weight.grad
 
 
-def _reason(what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]) -> str:
+def reason(what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]) -> str:
+    """What to tell of numbers that are not finite, and what to try."""
     pieces = ", ".join(f"{name} {part:g}" for name, part in parts.items())
     speeds = ", ".join(f"{name} {rate:.2g}" for name, rate in rates.items())
     return (
