@@ -1,0 +1,149 @@
+"""One batch on several cores: each takes a part of the texts through the whole encoder, with one thread of its own.
+
+The usual way splits every matrix product between all cores, which then wait for each other hundreds of times in a
+step; one that is busy with something else holds all others up each time. Here they meet twice, at the end of the
+forward and of the backward pass, so that a core computes at its full speed and a busy machine costs only its share.
+
+The numbers do not depend on how busy the machine is: the parts are cut by the lengths of the texts alone, each has a
+dropout seed of its own, and their gradients are added in order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearfar.encoding.packed import Body, Noise, Stream
+
+LEAST = 128
+"""Tokens that are worth a thread."""
+SQUARE = 1152
+"""The length of a text at which its attention costs as much as the rest of it, about: 3 times MiniLM's width."""
+
+Result = TypeVar("Result")
+
+
+def encode(body: Body, stream: Stream, *, training: bool, firsts: bool = False) -> Tensor:
+    """What ``body.forward`` gives, computed by as many threads as torch has been given."""
+    parts = cut(stream, threads()) if stream.ids.device.type == "cpu" else [stream]
+    if len(parts) == 1:
+        return body.forward(stream, training=training, firsts=firsts)
+    noises = [Noise(training=training, seed=int(torch.randint(2**62, ())) if training else 0) for _ in parts]
+    jobs = [partial(_forward, body, part, noise, firsts) for part, noise in zip(parts, noises, strict=True)]
+    weights = [weight for weight in body.weights() if weight.requires_grad]
+    if not torch.is_grad_enabled() or not weights:
+        return torch.cat(at_once(jobs))
+    states: Tensor = _Spread.apply(jobs, *weights)  # type: ignore[no-untyped-call]
+    return states
+
+
+def threads() -> int:
+    """How many threads torch has been given."""
+    return torch.get_num_threads()
+
+
+def cut(stream: Stream, most: int) -> list[Stream]:
+    """The stream in at most ``most`` parts of about the same work, the order kept.
+
+    >>> stream = Stream(torch.zeros(600, dtype=torch.int64), None, (200, 150, 100, 100, 50), torch.arange(5))
+    >>> [part.lengths for part in cut(stream, 2)]
+    [(200, 150), (100, 100, 50)]
+    """
+    lengths = np.array(stream.lengths, dtype=np.int64)
+    count = min(most, len(lengths), int(lengths.sum()) // LEAST)
+    if count < 2:
+        return [stream]
+    work = np.cumsum(lengths * (1 + lengths / SQUARE))
+    middle = (work - 0.5 * np.diff(work, prepend=0)) / work[-1]  # of each text, as a share of all work
+    owner = np.minimum((middle * count).astype(np.int64), count - 1)
+    ends = np.cumsum(lengths)
+    parts = []
+    for own in np.unique(owner):
+        rows = np.flatnonzero(owner == own)
+        start, stop = int(ends[rows[0]] - lengths[rows[0]]), int(ends[rows[-1]])
+        types = None if stream.types is None else stream.types[start:stop]
+        own_lengths = tuple(stream.lengths[rows[0] : rows[-1] + 1])
+        parts.append(Stream(stream.ids[start:stop], types, own_lengths, torch.arange(len(rows))))
+    return parts
+
+
+def _forward(body: Body, part: Stream, noise: Noise, firsts: bool) -> Tensor:
+    return body.forward(part, training=noise.training, firsts=firsts, noise=noise)
+
+
+class _Spread(torch.autograd.Function):
+    """The parts' own graphs behind one node of the graph around them."""
+
+    @staticmethod
+    def forward(ctx: Any, jobs: Sequence[Callable[[], Tensor]], *weights: Tensor) -> Tensor:
+        with torch.enable_grad():
+            states = at_once(jobs)
+        ctx.states, ctx.weights = states, weights
+        return torch.cat([own.detach() for own in states])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        states, weights = ctx.states, ctx.weights
+        ctx.states = None  # each graph goes as soon as it has been walked
+        uppers = torch.split(gradients[0], [len(own) for own in states])
+        jobs = [partial(_backward, own, weights, upper) for own, upper in zip(states, uppers, strict=True)]
+        del states
+        return (None, *(_summed(own) for own in zip(*at_once(jobs), strict=True)))
+
+
+def _backward(states: Tensor, weights: Sequence[Tensor], upper: Tensor) -> tuple[Tensor | None, ...]:
+    return torch.autograd.grad(states, weights, upper, allow_unused=True)
+
+
+def _summed(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    total = known[0]
+    for part in known[1:]:
+        total = total + part if total.is_sparse else total.add_(part)
+    return total
+
+
+def at_once(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Every job in a thread of its own, which computes alone; the results in order."""
+    settings = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"))
+    waiting = [_pool(len(jobs)).submit(_alone, job, *settings) for job in jobs]
+    return [future.result() for future in waiting]
+
+
+def _alone(job: Callable[[], Result], gradients: bool, autocast: bool, kind: torch.dtype) -> Result:
+    # what belongs to a thread must be set in it; the pool's threads are nobody else's
+    with torch.set_grad_enabled(gradients), torch.autocast("cpu", kind, enabled=autocast, cache_enabled=False):
+        return job()
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool(size: int) -> ThreadPoolExecutor:
+    if size not in _pools:
+        before = torch.get_num_threads()
+        _pools[size] = ThreadPoolExecutor(size, "nearfar-encoder", partial(torch.set_num_threads, 1))
+        _start(_pools[size], size)
+        torch.set_num_threads(before)  # torch keeps the number that any thread has set for threads to come
+    return _pools[size]
+
+
+def _start(pool: ThreadPoolExecutor, size: int) -> None:
+    from threading import Barrier
+
+    gate = Barrier(size)
+    for future in [pool.submit(gate.wait) for _ in range(size)]:
+        future.result()
+
+
+os.register_at_fork(after_in_child=_pools.clear)
