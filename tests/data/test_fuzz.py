@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nearfar.data import Layout, Records, Stream, doubts, examine, pair_targets, read, unit_scores
+from nearfar.data import Layout, Records, Stream, consistent, doubts, examine, pair_targets, read, unit_scores
 from nearfar.errors import DataError, Problem
 
 WITHOUT_LINE = (  # faults of the file as a whole
@@ -199,6 +199,8 @@ def check_records(records: Records) -> None:
         under = {(query, text) for query, (text, _) in zip(records.queries or (), records.keys(), strict=True)}
         assert len(under) == len({query for query, _ in under})
     doubts(records)
+    if contradicting := consistent(records, invalid="refuse")[1]:
+        check_problems(tuple(contradicting), records.source, None)
     for targets in (pair_targets, unit_scores):
         try:
             targets(records)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data import Records, doubts, pair_targets, queries_without_positive, score_range, unit_scores
-from nearfar.data.targets import LIKE, SCALES, UNLIKE
+from nearfar.data import (
+    Records,
+    consistent,
+    contradictions,
+    doubts,
+    pair_targets,
+    queries_without_positive,
+    score_range,
+    unit_scores,
+)
+from nearfar.data.targets import LIKE, SCALES, UNLIKE, contradictory
 from nearfar.errors import DataError, SettingError
 
 
@@ -193,20 +204,70 @@ def test_nothing_but_unlike_pairs(records: Records) -> None:
 
 
 def test_pairs_that_contradict_each_other() -> None:
-    """Swapped and in another case, too, each with the line it contradicts."""
-    records = labeled(["1", "0", "0", "1", "1"], ["a", "B", "c", "A ", "c"], ["b", "a", "d", "b", "d"])
-    problems, notes = doubts(records)
-    assert problems == []
-    assert notes == ["2 pairs say the opposite of an earlier one (lines 3 against 2, 6 against 4)"]
-    assert doubts(labeled(["1", "1"], ["a", "b"], ["b", "a"])) == ([], [])
+    """Swapped and in another case, too; repeated ones that agree do not."""
+    records = labeled(["1", "0", "0", "1", "yes"], ["a", "B", "c", "A ", "c"], ["b", "a", "d", "b", "d"])
+    assert contradictions(records) == [[0, 1, 3], [2, 4]]
+    assert contradictory(records, contradictions(records)) == "2 pairs are called like and unlike (first on line 2)"
+    assert contradictions(labeled(["1", "1"], ["a", "b"], ["b", "a"])) == []
+    again = Records((["a", "b"], ["b", "a"]), None, [1, 0], [2, 3], "a.csv")
+    assert contradictions(again) == [[0, 1]]
+    assert consistent(again, invalid="refuse")[1][0].message.startswith("the score 0 contradicts line 2")
 
 
 def test_a_ranking_has_an_order() -> None:
     """A document and a query that change places are another question; the same document twice may contradict."""
-    assert doubts(ranking(["a", "b"], [1, 1], ["b", "a"])) == ([], [])
-    _, notes = doubts(ranking(["a", "a"], [1, 0], ["b", "b"]))
-    assert notes == ["1 pair says the opposite of an earlier one (lines 2 against 1)"]
-    assert doubts(ranking(["a", "a"], [1, 2], ["b", "b"])) == ([], [])
+    assert contradictions(ranking(["a", "b"], [1, 0], ["b", "a"])) == []
+    assert contradictions(ranking(["a", "a"], [1, 0], ["b", "b"])) == [[0, 1]]
+    assert contradictions(ranking(["a", "a"], [1, 2], ["b", "b"])) == []
+
+
+def test_pairs_that_contradict_each_other_are_refused_with_both_lines_and_both_texts() -> None:
+    """One problem for each pair of texts, however many rows it has."""
+    records = labeled(
+        ["yes", "yes", "no", "0", "1"], ["a" * 90, "A" * 90, "b", "c", "d"], ["b", "b", "a" * 90, "d", "c"]
+    )
+    kept, problems = consistent(records, invalid="refuse")
+    assert kept is records
+    assert [problem.line for problem in problems] == [4, 6]
+    assert problems[0].where == records.source
+    assert problems[0].message == (
+        "the label no contradicts line 2, where the same two texts have yes: 'b' and '" + "a" * 35 + "...'"
+    )
+    assert problems[1].message == "the label 1 contradicts line 5, where the same two texts have 0: 'd' and 'c'"
+    assert "Keep the row that is right" in problems[0].remedy
+    assert "--invalid drop" in problems[0].remedy
+    _, (problem,) = consistent(ranking(["a", "a"], [2, 0], ["b", "b"]), invalid="refuse")
+    assert problem.message == "the relevance 0 contradicts line 1, where the same two texts have 2: 'a' and 'b'"
+
+
+def test_dropping_leaves_out_all_rows_of_a_contradiction_and_says_so() -> None:
+    """Nobody knows which of them is right."""
+    records = labeled(["1", "0", "0", "1", "1"], ["a", "B", "c", "A ", "e"], ["b", "a", "d", "b", "f"])
+    kept, problems = consistent(replace(records, notes=("read",)), invalid="drop")
+    assert problems == []
+    assert kept.texts == (["c", "e"], ["d", "f"])
+    assert kept.notes == ("read", "3 rows dropped because 1 pair is called like and unlike (first on line 2)")
+    assert consistent(kept, invalid="drop") == (kept, [])
+    _, (problem,) = consistent(labeled(["1", "0"], ["a", "a"], ["b", "b"]), invalid="drop")
+    assert problem.message.startswith("no rows are left that can be used: 2 rows dropped because 1 pair is called")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc"), st.sampled_from("01")), min_size=1))
+def test_what_is_left_does_not_contradict_itself_and_nothing_else_is_gone(rows: list[tuple[str, str, str]]) -> None:
+    """Against a loop over all pairs of rows."""
+    records = labeled([row[2] for row in rows], [row[0] for row in rows], [row[1] for row in rows])
+    bad = {
+        place
+        for place, (left, right, label) in enumerate(rows)
+        for other_left, other_right, other in rows
+        if {left, right} == {other_left, other_right} and label != other
+    }
+    assert {place for found in contradictions(records) for place in found} == bad
+    kept, problems = consistent(records, invalid="drop")
+    if len(bad) == len(rows):
+        assert problems
+    else:
+        assert kept.lines == [line for place, line in enumerate(records.lines) if place not in bad]
 
 
 def test_queries_without_a_relevant_document_are_counted() -> None:
@@ -226,3 +287,4 @@ def test_other_classes_are_left_alone() -> None:
         Records((["a"], ["b"]), None, None, [1], "f"),
     ):
         assert doubts(records) == ([], [])
+        assert contradictions(records) == []

@@ -10,7 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Layout, Records, compare, doubts, limit, per_class, read, share
+from nearfar.data import Layout, Records, compare, consistent, contradictions, doubts, limit, per_class, read, share
+from nearfar.data.targets import contradictory
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, Blend, PairObjective, ViewObjective
@@ -90,6 +91,8 @@ def read_data(recipe: Recipe) -> RunData:
         else:
             kind = found
         if kind not in ("classes", "plain"):
+            train, wrong = consistent(train, invalid=recipe.data.invalid)
+            problems.extend(wrong)
             wrong, told = doubts(train)
             problems.extend(wrong)
             notes.extend(f"{train.source}: {note}" for note in told)
@@ -98,7 +101,10 @@ def read_data(recipe: Recipe) -> RunData:
                 continue
             if kind != "classes" and isinstance(other := kind_of(records, pairwise=True), Problem):
                 problems.append(other)
-            elif kind == "classes" or other == kind:  # pairs may be measured on rows of another kind
+                continue
+            if kind != "classes":
+                notes.extend(_unclear(records))
+            if kind == "classes" or other == kind:  # pairs may be measured on rows of another kind
                 wrong, told = compare(train, records, "dev" if role == "dev" else "test")
                 problems.extend(wrong)
                 notes.extend(told)
@@ -230,6 +236,13 @@ def class_numbers(records: Records, classes: tuple[str, ...]) -> NDArray[np.int6
 def _divide(records: Records, fraction: float, seed: int, name: str) -> tuple[Records, Records]:
     rest, chosen = share(records, fraction, seed=seed, name=name)
     return records.take(rest), records.take(chosen)
+
+
+def _unclear(records: Records) -> list[str]:
+    """Dev and test rows stay as they are, so that scores are comparable with those of others."""
+    found = contradictions(records)
+    told = "no model gets all of these rows right"
+    return [f"{records.source}: {contradictory(records, found)}: {told}"] if found else []
 
 
 def _one_class(records: Records) -> Problem:

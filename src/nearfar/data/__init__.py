@@ -9,7 +9,15 @@ from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.splits import folds, limit, per_class, share
 from nearfar.data.streaming import Stream
-from nearfar.data.targets import doubts, pair_targets, queries_without_positive, score_range, unit_scores
+from nearfar.data.targets import (
+    consistent,
+    contradictions,
+    doubts,
+    pair_targets,
+    queries_without_positive,
+    score_range,
+    unit_scores,
+)
 
 __all__ = [
     "CAP",
@@ -19,6 +27,8 @@ __all__ = [
     "Records",
     "Stream",
     "compare",
+    "consistent",
+    "contradictions",
     "doubts",
     "examine",
     "folds",

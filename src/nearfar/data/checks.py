@@ -11,7 +11,7 @@ from typing import Any, Literal
 from nearfar.data.ledger import count
 from nearfar.data.readers import problems_of, table_of
 from nearfar.data.records import Layout, Records, Shape, Target
-from nearfar.data.targets import doubts, queries_without_positive
+from nearfar.data.targets import contradictions, contradictory, doubts, queries_without_positive
 from nearfar.errors import DataError, Problem, shorten
 
 _EXAMPLES = 5
@@ -88,6 +88,11 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
     duplicates, conflicts, conflict_count = _repetitions(records)
     problems, doubtful = doubts(records) if records is not None else ([], [])
     told = [f"{problem.message}: {problem.remedy[0].lower()}{problem.remedy[1:-1]}" for problem in problems]
+    if records is not None and (found := contradictions(records)):
+        told.append(
+            f"{contradictory(records, found)}: objectives that compare pairs refuse them; --invalid drop leaves all of "
+            "their rows out"
+        )
     return Examination(
         source=source,
         rows=table.seen,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 from nearfar.data.ledger import Ledger, count, merged
 from nearfar.data.records import Records
-from nearfar.errors import DataError, Problem, SettingError
+from nearfar.errors import DataError, Problem, SettingError, shorten
 
 SCALES = ((0, 1), (-1, 1), (0, 4), (0, 5), (1, 5), (0, 10), (0, 100))
 """Scales of raters that are recognized when both their ends occur."""
@@ -23,6 +25,8 @@ UNLIKE = (
     *("different", "dissimilar", "irrelevant", "unrelated"),
 )
 _EXAMPLES = 5
+_SHOWN = 40
+"""Characters of a text in a message that has two of them."""
 
 
 def score_range(records: Records) -> tuple[float, float]:
@@ -163,9 +167,9 @@ def queries_without_positive(records: Records) -> list[str]:
 def doubts(records: Records) -> tuple[list[Problem], list[str]]:
     """What keeps pairs or a ranking from being trained on, and what should be known about their targets.
 
-    Looks for files of nothing but unlike pairs, for pairs that stand there as like and as unlike
-    (swapped ones, too, but in ranking), and for queries without a relevant document. Classes that
-    are not of two kinds (entailment, neutral, contradiction) are left alone.
+    Looks for files of nothing but unlike pairs, and for queries without a relevant document; for pairs that are called
+    like and unlike see :func:`contradictions`. Classes that are not of two kinds (entailment, neutral, contradiction)
+    are left alone.
     """
     targets = _two_kinds(records)
     if targets is None or not targets:
@@ -181,17 +185,6 @@ def doubts(records: Records) -> tuple[list[Problem], list[str]]:
             )
         )
     notes: list[str] = []
-    first: dict[tuple[str, ...], int] = {}
-    clashes: list[tuple[int, int]] = []
-    for index, key in enumerate(records.likenesses()):
-        earlier = first.setdefault(key, index)
-        if targets[earlier] != targets[index]:
-            clashes.append((records.lines[earlier], records.lines[index]))
-    if clashes:
-        examples = ", ".join(f"{line} against {earlier}" for earlier, line in clashes[:_EXAMPLES])
-        notes.append(
-            f"{count(len(clashes), 'pair says', 'pairs say')} the opposite of an earlier one (lines {examples})"
-        )
     without = queries_without_positive(records)
     if without:
         assert records.queries is not None
@@ -201,6 +194,68 @@ def doubts(records: Records) -> tuple[list[Problem], list[str]]:
             f"(such as {without[0][:60]!r} on line {line})"
         )
     return problems, notes
+
+
+def contradictions(records: Records) -> list[list[int]]:
+    """The rows of each pair of texts that is called like and unlike, in the order of the file.
+
+    Case and blanks make no difference, nor which text is on the left, but in ranking. Graded scores that differ are
+    no contradiction: raters differ, and the mean of two scores is a score.
+
+    >>> contradictions(Records((["a", "b", "C"], ["c", "d", "a"]), ["1", "1", "0"], None, [1, 2, 3], "f.csv"))
+    [[0, 2]]
+    """
+    targets = _two_kinds(records) or []
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for index, key in enumerate(records.likenesses() if targets else ()):
+        rows.setdefault(key, []).append(index)
+    return [found for found in rows.values() if len({targets[index] for index in found}) > 1]
+
+
+def contradictory(records: Records, found: Sequence[Sequence[int]]) -> str:
+    """How many pairs contradict each other and where they begin, in words.
+
+    >>> contradictory(Records((["a", "a"], ["c", "c"]), ["1", "0"], None, [7, 9], "f.csv"), [[0, 1]])
+    '1 pair is called like and unlike (first on line 7)'
+    """
+    line = records.lines[found[0][0]]
+    return f"{count(len(found), 'pair is', 'pairs are')} called like and unlike (first on line {line})"
+
+
+def consistent(records: Records, *, invalid: Literal["refuse", "drop"]) -> tuple[Records, list[Problem]]:
+    """The records without pairs that contradict each other, or what is wrong with them.
+
+    Nobody can tell which of the rows is right, so ``invalid="drop"`` leaves out all of them, and says so in the notes.
+    """
+    found = contradictions(records)
+    if not found:
+        return records, []
+    if invalid == "refuse":
+        ledger = Ledger(records.source)
+        for rows in found:
+            _enter_contradiction(records, rows, ledger)
+        return records, merged(records.source, [ledger])
+    gone = {index for rows in found for index in rows}
+    note = f"{count(len(gone), 'row')} dropped because {contradictory(records, found)}"
+    kept = records.take(index for index in range(len(records)) if index not in gone)
+    if len(kept):
+        return replace(kept, notes=(*records.notes, note)), []
+    remedy = "Correct the labels."
+    return records, [Problem(records.source, f"no rows are left that can be used: {note}", remedy)]
+
+
+def _enter_contradiction(records: Records, rows: Sequence[int], ledger: Ledger) -> None:
+    targets = pair_targets(records.take(rows))
+    first, other = rows[0], next(row for row, target in zip(rows, targets, strict=True) if target != targets[0])
+    said = [records.labels[row] if records.labels else f"{(records.scores or [])[row]:g}" for row in (first, other)]
+    left, right = (shorten(column[other], _SHOWN) for column in records.texts)
+    named = "label" if records.labels else "relevance" if records.shape == "ranking" else "score"
+    ledger.problem(
+        f"the {named} {said[1]} contradicts line {records.lines[first]}, where the same two texts have {said[0]}: "
+        f"{left} and {right}",
+        'Keep the row that is right, or leave out all rows of such pairs with data.invalid = "drop" (--invalid drop).',
+        line=records.lines[other],
+    )
 
 
 def _two_kinds(records: Records) -> list[float] | None:
