@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.encoding.toy import vocabulary
@@ -109,6 +109,24 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 TOKENIZERS[family]().save_pretrained(folder)
             made[family] = folder
         return made[family]
+
+    return folder_of
+
+
+@pytest.fixture
+def tiny_with_head(tmp_path: Path) -> Callable[[str], Path]:
+    """A function from the name of a family to the folder of a tiny masked language model."""
+
+    def folder_of(family: str) -> Path:
+        with torch.random.fork_rng(devices=[]), quiet_transformers():
+            torch.manual_seed(3)
+            network = AutoModelForMaskedLM.from_config(CONFIGS[family]())
+            for weight in network.parameters():
+                if weight.ndim == 1:
+                    torch.nn.init.normal_(weight, std=LOUD)  # new biases and norms would not be missed
+            network.save_pretrained(tmp_path / family)
+            TOKENIZERS[family]().save_pretrained(tmp_path / family)
+        return tmp_path / family
 
     return folder_of
 

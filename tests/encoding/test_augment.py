@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -15,7 +14,6 @@ from nearfar.encoding import TokenTable, tokenize
 from nearfar.encoding.augment import (
     AUGMENTATIONS,
     CharacterMask,
-    FeatureCutoff,
     SpanMask,
     Synonyms,
     WordDeletion,
@@ -219,24 +217,6 @@ def test_changed_texts_are_cut_at_the_limit(toy):
     assert synonyms(np.array([0]), 0).lengths.tolist() == [8]
 
 
-def test_the_same_coordinates_of_all_tokens_are_cut_off():
-    """As many as asked for, of each text others, none in evaluation, and no gradient flows through them."""
-    cutoff = FeatureCutoff(share=0.25)
-    states = torch.randn(6, 5, 16, requires_grad=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        changed = cutoff(states)
-    changed.sum().backward()
-    zero = changed == 0  # (b, l, d)
-
-    assert torch.equal(zero, zero[:, :1].expand_as(zero))
-    assert (zero[:, 0].sum(1) == 4).all()
-    assert len({tuple(row) for row in zero[:, 0].tolist()}) > 1
-    assert torch.equal(changed[~zero], states[~zero])
-    assert torch.equal(states.grad, (~zero).float())
-    assert cutoff.eval()(states) is states
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
@@ -267,10 +247,3 @@ def test_a_tokenizer_without_a_mask_token_cannot_mask(mode):
     maskless.mask_token = None
     with pytest.raises(SettingError, match=r"has none; take an encoder .* words, synonyms\."):
         make_augment("spans", table=table, texts=TEXTS, tokenizer=maskless, max_length=32, mode=mode)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_cutoff_of_everything_is_refused(share):
-    """At least some of a text must reach the encoder."""
-    with pytest.raises(SettingError, match=f"below 1, got {share}"):
-        FeatureCutoff(share=share)

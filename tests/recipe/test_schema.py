@@ -64,7 +64,7 @@ def test_a_stage_sets_what_other_tables_set_for_all():
 
 def test_every_key_has_one_sentence():
     sentences = [(table, entry) for table in TABLES for entry in entries(table).values()]
-    assert len(sentences) == 157
+    assert len(sentences) == 162
     for table, entry in sentences:
         about = entry.key.about
         assert about.endswith("."), (table, entry.name)
@@ -85,7 +85,9 @@ def test_the_defaults():
     assert recipe.data.invalid == "refuse"
     data = {part.name for part in fields(Data) if getattr(recipe.data, part.name) is not None}
     assert data == {"train", "dev", "invalid"}
-    assert recipe.encoder == Encoder(name="minilm", max_length=None, pooling=None, dropout=None, fast=True)
+    assert recipe.encoder == Encoder(
+        name="minilm", max_length=None, pooling=None, dropout=None, drophead=0.0, cutoff=0.0, fast=True
+    )
     assert recipe.objective == Auto(learning_rate=None)
     assert recipe.head == Head(kind="auto", neighbors=5)
     assert recipe.stage == ()
@@ -175,8 +177,20 @@ def test_the_defaults():
         ("pearson", {}),
         ("pair-triplet", {"margin": 0.5, "distance": "euclidean"}),
         ("contrastive-pairs", {"margin": 0.5}),
-        ("simcse", {"temperature": 0.05, "projection": True, "hard_negative_weight": 0.0}),
-        ("mirror", {"granularity": "sentences", "temperature": None, "masked": None, "unit": "tokens"}),
+        (
+            "simcse",
+            {
+                "temperature": 0.05,
+                "projection": True,
+                "hard_negative_weight": 0.0,
+                "views": "dropout",
+                "mlm_weight": 0.0,
+            },
+        ),
+        (
+            "mirror",
+            {"granularity": "sentences", "preset": "none", "temperature": None, "masked": None, "unit": None},
+        ),
         ("blend", {"weights": {}, "parts": {}}),
     ],
 )

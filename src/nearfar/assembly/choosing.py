@@ -62,8 +62,9 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
         raise SettingError(
             "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
         )
-    if isinstance(objective, Mirror):
-        objective, encoder = _mirror(objective, encoder)
+    mirrors = [part for part in parts_of(objective) if isinstance(part, Mirror)]
+    if mirrors:
+        objective, encoder = _mirrored(objective), _encoder_of(mirrors[0], encoder)
     training = _training(recipe.training, objective, data, batches, published=published)
     chosen = replace(
         recipe, objective=objective, batches=batches, encoder=encoder, training=training,
@@ -118,20 +119,37 @@ def _published(objective: Objective) -> Objective:
 PUBLISHED_RATE = 1e-5
 
 
-def _mirror(objective: Mirror, encoder: Encoder) -> tuple[Mirror, Encoder]:
-    """What the paper sets by the kind of the texts."""
-    sentences = objective.granularity == "sentences"
-    temperature = objective.temperature or (0.04 if sentences else 0.2)
-    masked = objective.masked if objective.masked is not None else 5 if sentences else 2
-    if encoder.max_length is None:
-        encoder = replace(encoder, max_length=50 if sentences else 25)
-    return replace(objective, temperature=temperature, masked=masked), encoder
+def _mirrored(objective: Objective) -> Objective:
+    """What the paper sets by the kind of the texts, in the objective."""
+    if isinstance(objective, Blend):
+        parts = {name: _mirrored(part) for name, part in objective.parts.items()}
+        return replace(objective, parts=parts)  # type: ignore[arg-type]
+    if not isinstance(objective, Mirror):
+        return objective
+    sentences, published = objective.granularity == "sentences", objective.preset == "as-published"
+    masked = objective.masked
+    if masked is None:
+        masked = 5 if sentences else 0 if published else 2
+    return replace(
+        objective, temperature=objective.temperature or (0.04 if sentences else 0.2), masked=masked,
+        unit=objective.unit or ("characters" if published else "tokens"),
+    )  # fmt: skip
+
+
+def _encoder_of(mirror: Mirror, encoder: Encoder) -> Encoder:
+    """What the paper sets by the kind of the texts, in the encoder."""
+    sentences = mirror.granularity == "sentences"
+    pooling = encoder.pooling
+    if pooling is None and mirror.preset == "as-published":
+        pooling = "mean" if sentences else "first"
+    return replace(encoder, pooling=pooling, max_length=encoder.max_length or (50 if sentences else 25))
 
 
 def _batches(batches: Batches, objective: Objective, *, published: bool) -> Batches:
     comparing = any(isinstance(part, IN_BATCH) for part in parts_of(objective))
     views = any(isinstance(part, (SimCSE, Mirror)) for part in parts_of(objective))
-    size = batches.size or (128 if views else 64 if comparing or published else 32)
+    mirror = any(isinstance(part, Mirror) and part.preset == "as-published" for part in parts_of(objective))
+    size = batches.size or (200 if mirror else 128 if views else 64 if comparing or published else 32)
     shuffle = batches.shuffle
     if shuffle == "auto":
         shuffle = "balanced" if needs_classmates(objective) else "random"
@@ -162,7 +180,8 @@ def _training(
     rate = training.learning_rate or usual
     epochs = training.epochs
     if epochs is None:
-        epochs = 1 if views else 5
+        short = any(isinstance(part, Mirror) and part.granularity != "sentences" for part in parts_of(objective))
+        epochs = 2 if short else 1 if views else 5
         if few:
             assert batches.size is not None
             per_epoch = -(-len(data.train) // (batches.size * training.accumulate))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from nearfar.assembly.rows import EVALUATION_BATCH, Rows, distinct
 from nearfar.assembly.stages import Stage
 from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Sampler, Words, lonely
 from nearfar.encoding import Built
-from nearfar.encoding.augment import Augment, make_augment
+from nearfar.encoding.augment import Augment, Augmentation, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
-from nearfar.recipe import Recipe
+from nearfar.recipe import Objective, Recipe
 from nearfar.recipe.objectives import BatchSoftmax, LabelAware, Mirror, MultipleNegatives, PairTriplet, SimCSE
 from nearfar.training import Feed
 
@@ -33,13 +34,8 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
         every = np.arange(len(rows.labels))
         columns = (every, every)
         augment = _second_view(aware[0].views, built, data, rows)
-    mirror = [part for part in objectives if isinstance(part, Mirror)]
-    if mirror and mirror[0].masked:
-        texts, _ = distinct(data.train.texts)
-        augment = make_augment(
-            "spans", table=rows.table, texts=texts, tokenizer=built.tokenizer, max_length=built.max_length,
-            length=mirror[0].masked, mode=mirror[0].unit,
-        )  # fmt: skip
+    if data.kind != "classes":
+        augment = _changed_view(objectives, built, data, rows)
     if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
         groups = rows.groups()
     return Feed(
@@ -64,6 +60,38 @@ def _second_view(views: str, built: Built, data: RunData, rows: Rows) -> Augment
     name: Any = views
     return make_augment(
         name, table=rows.table, texts=data.train.texts[0], tokenizer=built.tokenizer, max_length=built.max_length
+    )
+
+
+def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, rows: Rows) -> Augment | None:
+    """What happens to the second view of a text, beside dropout: one thing for all parts of a blend."""
+    asked: list[tuple[Augmentation, dict[str, Any]]] = []
+    for part in objectives:
+        if isinstance(part, Mirror) and part.masked:
+            asked.append(("spans", {"length": part.masked, "mode": part.unit}))
+        elif isinstance(part, SimCSE) and part.views != "dropout":
+            if data.kind != "plain":
+                raise SettingError(
+                    "objective.views changes the second view of plain texts, and these rows have more than one text "
+                    'each; set objective.views = "dropout".'
+                )
+            asked.append((part.views, {}))
+    if not asked:
+        return None
+    if len(rows.columns) > 2:
+        raise SettingError(
+            "mirror masks the second view of a text, and these rows are triplets; use simcse, or set objective.masked "
+            "to 0."
+        )
+    if any(other != asked[0] for other in asked[1:]):
+        raise SettingError(
+            "the parts of this blend change the second view of a text in different ways, and they share it: give them "
+            "the same objective.parts.NAME.views or masked, or leave all but one out."
+        )
+    name, settings = asked[0]
+    texts, _ = distinct(data.train.texts)
+    return make_augment(
+        name, table=rows.table, texts=texts, tokenizer=built.tokenizer, max_length=built.max_length, **settings
     )
 
 

@@ -199,7 +199,10 @@ def _simcse(settings: tables.SimCSE, _around: Surroundings) -> tuple[list[Term],
     objective = modules.BatchSoftmax(
         temperature=settings.temperature, symmetric=False, hard_negative_weight=settings.hard_negative_weight
     )
-    return [Term("simcse", 1.0, objective, "grouped-pairs")], []
+    terms = [Term("simcse", 1.0, objective, "grouped-pairs")]
+    if settings.mlm_weight:
+        terms.append(Term("mlm", settings.mlm_weight, modules.CrossEntropy(), "masked-words"))
+    return terms, []
 
 
 def _mirror(settings: tables.Mirror, _around: Surroundings) -> tuple[list[Term], list[str]]:

@@ -38,6 +38,7 @@ from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows, Scale, evaluat
 from nearfar.assembly.stages import Stage, plan_stages, written
 from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, build, save
 from nearfar.encoding.bundle import objective_weights
+from nearfar.encoding.masked_words import masked_words
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport
 from nearfar.recipe import Recipe, to_toml
@@ -118,7 +119,7 @@ def _run(
     built = build(
         recipe.encoder.name, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"),
         pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
-        fast=recipe.encoder.fast,
+        fast=recipe.encoder.fast, drophead=recipe.encoder.drophead, cutoff=recipe.encoder.cutoff,
     )  # fmt: skip
     built.model.to(accelerator.device)
     parts = _parts(built, data)
@@ -147,6 +148,8 @@ def _run(
             say(f"note: {note}")
         say(_announcement(stage, ready))
         finished.append(_train(stage, ready, data, parts, out, accelerator, console, listeners, resume=resume))
+        if lost := _lost(finished[-1], stage.recipe):
+            say(f"warning: {lost}")
     if data.kind == "classes" and recipe.head.kind not in ("trained", "auto"):
         built.model.head = parts.fit(recipe)
     reports = {name: task() for name, task in parts.evaluators(recipe, fit=False).items()}
@@ -253,7 +256,11 @@ def _prepare(
         isinstance(part, SimCSE) and part.projection for part in parts_of(recipe.objective)
     ):
         projection = _projection(model.dim, stage.stream("projection"))
-    learner = Learner(model, terms, precision=precision, weighting=weighting, projection=projection)
+    masked = None
+    if any(isinstance(part, SimCSE) and part.mlm_weight for part in parts_of(recipe.objective)):
+        masked, told = masked_words(recipe.encoder.name, built, seed=stage.stream("masked-words"))
+        notes += [told] if told else []
+    learner = Learner(model, terms, precision=precision, weighting=weighting, projection=projection, masked=masked)
     learner.to(accelerator.device)
     feed = make_feed(stage, built, data, parts.train)
     notes += company(feed, recipe)
@@ -289,11 +296,27 @@ def _train(
         watcher.close()
 
 
+def _lost(progress: Progress, recipe: Recipe) -> str | None:
+    """What to say where the weights from before the training were the best."""
+    if progress.best is None or progress.best["step"] != 0 or len(progress.evaluations) < 2:
+        return None
+    metric = recipe.training.metric
+    before = progress.best["scores"][metric]
+    after = max(entry["scores"][metric] for entry in progress.evaluations[1:])
+    if after == before:
+        return f"the dev {metric} stayed at {before:.4f}, so the encoder is kept as it was"
+    return (
+        f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so the encoder is kept as it was; these "
+        "texts may have nothing to teach it, or a lower training.learning_rate may help"
+    )
+
+
 def _weighting(recipe: Recipe, settings: LabelAware, built: Built, data: RunData, seed: int) -> TextModel:
     name = settings.weighting or recipe.encoder.name
     helper = build(
         name, classes=data.classes, seed=seed, pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length,
-        dropout=recipe.encoder.dropout, fast=recipe.encoder.fast,
+        dropout=recipe.encoder.dropout, fast=recipe.encoder.fast, drophead=recipe.encoder.drophead,
+        cutoff=recipe.encoder.cutoff,
     )  # fmt: skip
     if name != recipe.encoder.name and helper.tokenizer.get_vocab() != built.tokenizer.get_vocab():
         raise SettingError(

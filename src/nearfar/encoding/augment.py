@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from nearfar.encoding.lexicon import Lexicon, load_lexicon
 from nearfar.encoding.tokens import TokenTable, tokenize
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.seeding import generator
-from nearfar.shapes import expect
 
 Places = NDArray[np.int64]
 Augment = Callable[[Places, int], TokenTable]
@@ -208,31 +205,6 @@ class Synonyms:
 
         texts = [_LETTERS.sub(replaced, self.texts[place]) for place in places.tolist()]
         return tokenize(self.tokenizer, [texts], max_length=self.max_length)
-
-
-class FeatureCutoff(nn.Module):
-    """Some coordinates become zero, the same for all tokens of a text: Shen et al. 2020, arXiv:2009.13818.
-
-    Drawn for each text anew from torch's generator, as dropout is; nothing happens in evaluation.
-
-    Args:
-        share: of the coordinates; rounded to whole ones.
-    """
-
-    def __init__(self, *, share: float = 0.1) -> None:
-        super().__init__()
-        if not 0 <= share < 1:
-            raise SettingError(f"FeatureCutoff: share must be 0 or more and below 1, got {share}; try 0.1.")
-        self.share = share
-
-    def forward(self, states: Tensor) -> Tensor:
-        """(b, l, d) -> (b, l, d)."""
-        sizes = expect(states=(states, "b l d"))
-        if not self.training:
-            return states
-        order = torch.rand(sizes["b"], sizes["d"], device=states.device).argsort(dim=1)
-        cut = order < round(self.share * sizes["d"])  # (b, d): a random order has each place once
-        return states.masked_fill(cut.unsqueeze(1), 0)
 
 
 def make_augment(

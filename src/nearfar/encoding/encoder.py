@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.encoding.heads import Head, LinearHead
-from nearfar.encoding.packed import Stream, take_apart
+from nearfar.encoding.packed import FAMILIES, Noise, Stream, scale_heads, take_apart
 from nearfar.encoding.pooling import Pooling, pool
 from nearfar.encoding.sources import LONGEST, Source, find
+from nearfar.encoding.spread import encode
 from nearfar.encoding.tokens import Inputs, TokenTable
 from nearfar.encoding.toy import toy_config, toy_tokenizer
 from nearfar.errors import EncoderError, SettingError
@@ -60,6 +61,9 @@ class TextModel(nn.Module):
         native: whether ``network`` brings the architecture's own class head.
         head: our class head on the pooled vector, for a network without one.
         fast: whether an encoder of BERT's family takes the fast path; any other runs as ``AutoModel`` has it.
+        drophead: in training, the probability of each attention head of each text to be dropped; BERT's family only.
+        cutoff: in training, the share of the embeddings' coordinates that become zero, the same for all tokens of a
+            text; BERT's family only.
     """
 
     def __init__(
@@ -70,15 +74,27 @@ class TextModel(nn.Module):
         native: bool = False,
         head: Head | None = None,
         fast: bool = True,
+        drophead: float = 0.0,
+        cutoff: float = 0.0,
     ) -> None:
         super().__init__()
+        for setting, value, usual in (("drophead", drophead, 0.2), ("cutoff", cutoff, 0.1)):
+            if not 0 <= value < 1:
+                raise SettingError(f"encoder.{setting} must be 0 or more and below 1, got {value}; try {usual}.")
         if native and head is not None:
             raise SettingError("TextModel: a network with its own class head takes no second head.")
         self.network = network
         self.head: Head | None = head
         self.pooling: Pooling = pooling
         self.native = native
-        self.body = take_apart(network) if fast else None
+        known = take_apart(network)
+        if known is None and (drophead or cutoff):
+            raise SettingError(
+                f"encoder.{'drophead' if drophead else 'cutoff'} reaches into the layers of {', '.join(FAMILIES)}, and "
+                f"this encoder is {network.config.model_type}; set it to 0, or choose one of these."
+            )
+        self._parts = known and replace(known, drophead=drophead, cutoff=cutoff)
+        self.body = self._parts if fast else None
 
     @property
     def dim(self) -> int:
@@ -109,7 +125,7 @@ class TextModel(nn.Module):
     def _stream(self, stream: Stream, *, firsts: bool) -> Output:
         if self.body is None:
             raise SettingError("TextModel: this encoder has no fast path; give it a padded batch.")
-        states = self.body.forward(stream, training=self.training, firsts=firsts)
+        states = encode(self.body, stream, training=self.training, firsts=firsts)
         sizes = torch.tensor(stream.lengths, device=states.device)
         heads = (states if firsts else states[sizes.cumsum(0) - sizes])[stream.place]  # (b, d): the first tokens
         base = self.network.base_model
@@ -127,6 +143,39 @@ class TextModel(nn.Module):
         return Output(embedding=embedding, logits=logits, states=states, owners=owners)
 
     def _padded(self, inputs: dict[str, Tensor]) -> Output:
+        with self._shaken():
+            return self._as_it_is(inputs)
+
+    @contextmanager
+    def _shaken(self) -> Iterator[None]:
+        """In training, the network drops heads and cuts coordinates while this lasts, where it is to."""
+        parts = self._parts
+        if parts is None or not self.training or not (parts.drophead or parts.cutoff):
+            yield
+            return
+        noise = Noise(training=True)
+
+        def behead(_module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+            values = given[0]  # (b, l, d)
+            scales = noise.heads(len(values), parts.heads, parts.drophead).to(values)
+            return (scale_heads(values, scales.unsqueeze(1).expand(-1, values.shape[1], -1)),)
+
+        def cut(_module: nn.Module, _given: Any, made: Tensor) -> Tensor:
+            gone = noise.cut(len(made), made.shape[2], parts.cutoff).to(made.device)
+            return made.masked_fill(gone.unsqueeze(1), 0)
+
+        handles = []
+        if parts.drophead:
+            handles += [layer.mix.register_forward_pre_hook(behead) for layer in parts.layers]
+        if parts.cutoff:
+            handles.append(self.network.base_model.embeddings.register_forward_hook(cut))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _as_it_is(self, inputs: dict[str, Tensor]) -> Output:
         logits: Tensor | None = None
         if self.native:
             passed: list[Any] = []
@@ -193,12 +242,15 @@ def build(
     max_length: int | None = None,
     dropout: float | None = None,
     fast: bool = True,
+    drophead: float = 0.0,
+    cutoff: float = 0.0,
 ) -> Built:
     """Open an encoder for training.
 
     With ``classes`` and no ``pooling`` it has the architecture's own class head, so that the saved folder opens in
     ``AutoModelForSequenceClassification``; with ``pooling`` it has ours. Without ``classes`` it has no head.
     ``seed`` draws all that the checkpoint does not hold; ``fast=False`` keeps to ``AutoModel``'s own computation.
+    ``drophead`` and ``cutoff`` are noise of the training, as dropout is: they are no part of what is saved.
     """
     source = find(name)
     native = classes is not None and pooling is None
@@ -226,7 +278,7 @@ def build(
     if unexpected and source.location:
         notes.append(f"not in the checkpoint of {name}, so drawn at random: {', '.join(unexpected[:6])}"
                      + (f" and {len(unexpected) - 6} more" if len(unexpected) > 6 else ""))  # fmt: skip
-    model = TextModel(network, pooling=chosen, native=native, head=head, fast=fast)
+    model = TextModel(network, pooling=chosen, native=native, head=head, fast=fast, drophead=drophead, cutoff=cutoff)
     if fast and model.body is None:
         notes.append(f"{config.model_type} has no fast path: it runs as AutoModel has it")
     return Built(

@@ -76,15 +76,26 @@ class Body:
     layers: tuple[Layer, ...]
     heads: int
     first_position: int
+    drophead: float = 0.0
+    """The probability of each attention head of each text to be dropped, in training."""
+    cutoff: float = 0.0
+    """The share of the embedding's coordinates that become zero, in training, the same for all tokens of a text."""
 
-    def forward(self, stream: Stream, *, training: bool, firsts: bool = False) -> Tensor:
+    def weights(self) -> list[Tensor]:
+        """All of the encoder's own weights."""
+        layers = [part for layer in self.layers for part in vars(layer).values() if isinstance(part, nn.Module)]
+        modules = [self.words, self.positions, self.types, self.norm, self.project, *layers]
+        return [weight for module in modules if module is not None for weight in module.parameters()]
+
+    def forward(self, stream: Stream, *, training: bool, firsts: bool = False, noise: Noise | None = None) -> Tensor:
         """(t, d) last hidden states of all tokens, in the order of the stream.
 
         With ``firsts`` it is (b, d), those of the first tokens alone, in the order of the stream: what a head on the
-        first token never reads is not computed in the last layer, which is most of that layer.
+        first token never reads is not computed in the last layer, which is most of that layer. ``noise`` gives the
+        dropout masks; without one, torch's generator seeds them.
         """
         device = stream.ids.device
-        noise = Noise(training=training)
+        noise = noise or Noise(training=training)
         lengths = stream.lengths
         position = torch.from_numpy(_positions(lengths)).to(device) + self.first_position
         words = F.embedding(stream.ids, self.words.weight, sparse=self.words.sparse)
@@ -93,19 +104,24 @@ class Body:
             kinds = torch.zeros_like(stream.ids) if stream.types is None else stream.types
             x = x + F.embedding(kinds, self.types.weight)
         x = noise.drop(_normed(self.norm, x), self.dropout)
+        if not noise.off(self.cutoff):
+            x = x.masked_fill(noise.cut(len(lengths), x.shape[1], self.cutoff).to(device)[_owners(lengths, device)], 0)
         if self.project is not None:
             x = self.project(x)
         t = len(x)
         if torch.is_autocast_enabled(device.type):
             x = F.pad(x, (0, 0, 0, -t % ROUND))
         blocks = attention_blocks(lengths, device)
+        owners = None if noise.off(self.drophead) else F.pad(_owners(lengths, device), (0, len(x) - t))
         for layer in self.layers[:-1]:
-            x = self._layer(layer, x, blocks, noise, t)
+            x = self._layer(layer, x, blocks, noise, t, owners)
         if firsts:
             return self._last_firsts(self.layers[-1], x, blocks, noise, t)
-        return self._layer(self.layers[-1], x, blocks, noise, t)[:t]
+        return self._layer(self.layers[-1], x, blocks, noise, t, owners)[:t]
 
-    def _layer(self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise, t: int) -> Tensor:
+    def _layer(
+        self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise, t: int, owners: Tensor | None
+    ) -> Tensor:
         parts = (layer.query, layer.key, layer.value)
         qkv = F.linear(x, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
         pieces = torch.split(qkv, [*(block.stop - block.start for block in blocks), len(x) - t])
@@ -115,7 +131,11 @@ class Body:
         ]
         if len(x) > t:
             mixed.append(qkv.new_zeros(len(x) - t, mixed[0].shape[1]))
-        attended = layer.mix(torch.cat(mixed))
+        values = torch.cat(mixed)
+        if owners is not None:
+            texts = sum(block.texts for block in blocks)
+            values = scale_heads(values, noise.heads(texts, self.heads, self.drophead).to(values)[owners])
+        attended = layer.mix(values)
         x = _normed(layer.mix_norm, noise.drop_and_add(attended, x, layer.mix_dropout))
         inner = layer.down(layer.activation(layer.up(x)))
         return _normed(layer.down_norm, noise.drop_and_add(inner, x, layer.down_dropout))
@@ -132,7 +152,10 @@ class Body:
             attend_firsts(q, piece, block, self.heads, layer.attention_dropout, noise)
             for q, piece, block in zip(queries, pieces, blocks, strict=False)
         ]
-        attended = layer.mix(torch.cat(mixed))
+        values = torch.cat(mixed)
+        if not noise.off(self.drophead):
+            values = scale_heads(values, noise.heads(len(values), self.heads, self.drophead).to(values))
+        attended = layer.mix(values)
         x = _normed(layer.mix_norm, noise.drop_and_add(attended, first, layer.mix_dropout))
         inner = layer.down(layer.activation(layer.up(x)))
         return _normed(layer.down_norm, noise.drop_and_add(inner, x, layer.down_dropout))
@@ -277,8 +300,9 @@ class _Attention(torch.autograd.Function):
 class Noise:
     """Dropout masks from one cheap stream of bits, which torch's generator seeds: same seed, same masks."""
 
-    def __init__(self, *, training: bool) -> None:
+    def __init__(self, *, training: bool, seed: int | None = None) -> None:
         self.training = training
+        self._seed = seed
         self._bits: Any = None
 
     def off(self, p: float) -> bool:
@@ -287,11 +311,37 @@ class Noise:
 
     def mask(self, shape: Sequence[int], p: float, like: Tensor) -> Tensor:
         """One for what stays and zero for the share ``p`` that goes, in the type of ``like``."""
-        if self._bits is None:
-            self._bits = np.random.SFC64(int(torch.randint(2**62, ())))
         count = math.prod(shape)
-        bits = torch.from_numpy(self._bits.random_raw(-(-count // 4)).view(np.int16)[:count])
+        bits = torch.from_numpy(self._raw(-(-count // 4)).view(np.int16)[:count])
         return (bits >= round(p * 65536) - 32768).to(like.device, like.dtype).view(*shape)
+
+    def heads(self, texts: int, heads: int, p: float) -> Tensor:
+        """(texts, heads) what each head of each text is multiplied with: drophead, Zhou et al. 2020, arXiv:2004.13342.
+
+        A head goes with probability ``p``; were all of a text to go, one stays, each with the same chance. Those that
+        stay are scaled by all heads over the heads that stay, so that a head counts once on average, whatever ``p``.
+        """
+        draws = self._uniform(texts, heads)
+        stays = (draws >= p) | (draws == draws.amax(dim=1, keepdim=True))
+        return stays * (heads / stays.sum(dim=1, keepdim=True))
+
+    def cut(self, texts: int, width: int, share: float) -> Tensor:
+        """(texts, width) True for a ``share`` of the coordinates: feature cut-off, Shen et al. 2020, arXiv:2009.13818.
+
+        Rounded to whole ones, drawn for each text.
+        """
+        return self._uniform(texts, width).argsort(dim=1) < round(share * width)
+
+    def _uniform(self, *shape: int) -> Tensor:
+        """Numbers from 0 on and below 1, in double precision."""
+        raw = self._raw(math.prod(shape)) >> np.uint64(11)
+        return torch.from_numpy(raw.astype(np.float64) * 2.0**-53).view(*shape)
+
+    def _raw(self, count: int) -> NDArray[np.uint64]:
+        if self._bits is None:
+            self._bits = np.random.SFC64(int(torch.randint(2**62, ())) if self._seed is None else self._seed)
+        drawn: NDArray[np.uint64] = self._bits.random_raw(count)
+        return drawn
 
     def drop(self, x: Tensor, p: float) -> Tensor:
         """``x`` with a share ``p`` of its numbers set to zero and the others scaled up."""
@@ -316,6 +366,11 @@ class _DropAdd(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (mask,) = ctx.saved_tensors
         return (gradients[0] * mask).mul_(ctx.scale).to(mask.dtype), gradients[0], None, None
+
+
+def scale_heads(values: Tensor, scales: Tensor) -> Tensor:
+    """(..., d) mixed values of all heads, side by side, and (..., h) a factor for each head -> (..., d)."""
+    return (values.view(*scales.shape, -1) * scales.unsqueeze(-1)).flatten(-2)
 
 
 def take_apart(network: Any) -> Body | None:
@@ -381,6 +436,11 @@ def _wide(x: Tensor) -> Tensor:
 
 def _normed(norm: nn.LayerNorm, x: Tensor) -> Tensor:
     return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+def _owners(lengths: Sequence[int], device: torch.device) -> Tensor:
+    """(t,) the text of each token, in the order of the stream."""
+    return torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
 
 
 def _positions(lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -45,6 +45,8 @@ class CrossEntropy(nn.Module):
         """(n, c) logits, (n,) labels -> scalar."""
         weights = {} if self.class_weights is None else {"class_weights": (self.class_weights, "c")}
         expect(logits=(logits, "n c"), labels=(labels, "n"), **weights)
+        if len(labels) == 0:
+            return logits.sum()  # zero, with a zero gradient: the mean of nothing would be NaN
         return F.cross_entropy(logits, labels, weight=self.class_weights, label_smoothing=self.label_smoothing)
 
 

@@ -369,6 +369,14 @@ class SimCSE:
     hard_negative_weight: Annotated[
         float, Key("What is added to the similarity of a row's own negative, for triplets.")
     ] = 0.0
+    views: Annotated[
+        Literal["dropout", "words", "synonyms"],
+        Key("How the second view of a plain text differs: dropout alone, or dropped words or synonyms as well."),
+    ] = "dropout"
+    mlm_weight: Annotated[
+        float,
+        Key("How much naming masked words counts beside it; 0 leaves that out, and the paper takes 0.1.", at_least=0),
+    ] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,8 +394,15 @@ class Mirror:
     learning_rate: Annotated[float | None, _LearningRate] = None
     granularity: Annotated[
         Literal["sentences", "phrases", "words"],
-        Key("What the texts are; it sets what is unset: temperature, masked, and how much of a text is read."),
+        Key("What the texts are; it sets what is unset: temperature, masked, epochs, and how much of a text is read."),
     ] = "sentences"
+    preset: Annotated[
+        Literal["none", "as-published"],
+        Key(
+            '"as-published" fills what is unset with the settings of the authors\' code: characters instead of tokens, '
+            "batches of 200, and for phrases and words no mask and the first token as pooling."
+        ),
+    ] = "none"
     temperature: Annotated[
         float | None,
         Key("The divisor of all similarities; unset means 0.04 for sentences and 0.2 for phrases and words.", above=0),
@@ -397,8 +412,9 @@ class Mirror:
         Key("How many tokens are masked in the second view; unset means 5 for sentences and 2 otherwise.", at_least=0),
     ] = None
     unit: Annotated[
-        Literal["tokens", "characters"], Key("Whether tokens are masked, or characters as in the authors' code.")
-    ] = "tokens"
+        Literal["tokens", "characters"] | None,
+        Key("Whether tokens are masked, or characters as in the authors' code; unset means tokens without a preset."),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

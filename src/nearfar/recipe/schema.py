@@ -85,6 +85,15 @@ class Encoder:
     dropout: Annotated[
         float | None, Key("The dropout inside the encoder; unset means the encoder's own.", at_least=0, below=1)
     ] = None
+    drophead: Annotated[
+        float,
+        Key("The probability of each attention head to be dropped for a text while training.", at_least=0, below=1),
+    ] = 0.0
+    cutoff: Annotated[
+        float,
+        Key("The share of the word vectors' coordinates that are cut out of a text while training.", at_least=0,
+            below=1),
+    ] = 0.0  # fmt: skip
     fast: Annotated[
         bool,
         Key("Whether BERT, RoBERTa, DistilBERT, ELECTRA and their like compute without padding, which is faster."),

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.encoding import Inputs, Output, TextModel
+from nearfar.encoding.masked_words import MaskedWords
 from nearfar.errors import SettingError
 from nearfar.training.gather import gather_rows
 from nearfar.training.precision import Precision
 
-View = Literal["logits", "text", "tokens", "padded-tokens", "weighted", "weighting", "pairs", "grouped-pairs"]
+View = Literal[
+    "logits", "text", "tokens", "padded-tokens", "weighted", "weighting", "pairs", "grouped-pairs", "masked-words",
+]  # fmt: skip
 Pieces = dict[str, Tensor]
 """What terms look at, by name. Every tensor has a first dimension that grows with the batch, so that the pieces of
 chunks and of processes are put together by concatenation."""
@@ -72,6 +75,7 @@ class Learner(nn.Module):
         precision: what the model computes in; objectives always compute in fp32, and weights always are fp32.
         weighting: a second model with a class head, which helps in training only (label-aware contrastive).
         projection: a layer between the text vectors and the terms, for training only (SimCSE's).
+        masked: hides words and names them, for training only (a masked language model beside SimCSE).
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Learner(nn.Module):
         precision: Precision = "fp32",
         weighting: TextModel | None = None,
         projection: nn.Module | None = None,
+        masked: MaskedWords | None = None,
     ) -> None:
         super().__init__()
         if not terms:
@@ -92,10 +97,13 @@ class Learner(nn.Module):
         self.terms = tuple(terms)
         self.weighting = weighting
         self.projection = projection
+        self.masked = masked
         self.logits_only = all(term.view in ("logits", "weighting") for term in terms)
         self._makers = tuple(dict.fromkeys(_MAKERS[term.view] for term in terms))
         if weighting is None and any(term.view in ("weighted", "weighting") for term in terms):
             raise SettingError("Learner: a label-aware term needs a weighting model.")
+        if masked is None and any(term.view == "masked-words" for term in terms):
+            raise SettingError("Learner: a term on masked words needs a head for them.")
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The total, and each part before weighting."""
@@ -112,9 +120,19 @@ class Learner(nn.Module):
         pieces: Pieces = {}
         for make in self._makers:
             pieces |= make(seen)
+        if self.masked is not None:
+            pieces |= self._masked(batch, self.masked)
         if len(batch.rows) == 0:
             pieces = {name: piece[:0] for name, piece in pieces.items()}
         return pieces
+
+    def _masked(self, batch: Batch, masked: MaskedWords) -> Pieces:
+        """The states of hidden words, from a pass of their own; drawn last, so that the other pieces stay the same."""
+        hidden = masked.hide(batch.inputs)
+        with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            output: Output = self.model(hidden.inputs)
+        states = output.states.flatten(0, -2)[hidden.places]
+        return {"masked_states": states.float(), "masked_words": hidden.words}  # (m, d), (m,)
 
     def combine(self, pieces: Pieces) -> tuple[Tensor, dict[str, Tensor]]:
         """The terms on the pieces of all processes."""
@@ -123,6 +141,9 @@ class Learner(nn.Module):
         parts: dict[str, Tensor] = {}
         for term in self.terms:
             given, named = _ARGUMENTS[term.view](everyone)
+            if term.view == "masked-words":
+                assert self.masked is not None
+                given = (self.masked(given[0]), *given[1:])
             part = self.objectives[term.name](*given, **named)
             parts[term.name] = part.detach()
             total = term.weight * part if total is None else total + term.weight * part
@@ -205,6 +226,7 @@ _MAKERS: dict[View, Callable[[_Seen], Pieces]] = {
     "weighting": _weighting,
     "pairs": _pairs,
     "grouped-pairs": _pairs,
+    "masked-words": lambda _seen: {},
 }
 
 
@@ -235,4 +257,5 @@ _ARGUMENTS: dict[View, Callable[[Pieces], tuple[tuple[Any, ...], dict[str, Any]]
     "weighting": lambda pieces: ((pieces["weighting"], pieces["labels"]), {}),
     "pairs": _pair_arguments,
     "grouped-pairs": _grouped_arguments,
+    "masked-words": lambda pieces: ((pieces["masked_states"], pieces["masked_words"]), {}),
 }

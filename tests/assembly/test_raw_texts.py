@@ -1,0 +1,237 @@
+"""Plain texts and triplets in, an encoder out: views, side objectives, presets, and what is kept when nothing is won."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from tests.training.runs import digest
+
+from nearfar.assembly import run
+from nearfar.assembly.choosing import choose
+from nearfar.assembly.data import read_data
+from nearfar.assembly.objectives import build_terms
+from nearfar.encoding import build, load, tokenize
+from nearfar.errors import Interrupted, SettingError
+from nearfar.recipe import Recipe, build_recipe
+from nearfar.recipe.objectives import SimCSE
+from nearfar.training import Batch, Learner, read_journal
+
+THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Plain texts, scored pairs and triplets about ten things."""
+    folder, source = tmp_path_factory.mktemp("data"), random.Random(0)
+    plain = [f"the old {thing} number {n} of many others here" for n, thing in enumerate(THINGS * 4)]
+    pairs, triplets = [], []
+    for n, thing in enumerate(THINGS * 4):
+        other = source.choice([one for one in THINGS if one != thing])
+        right = thing if n % 2 else other
+        pairs.append({"text_a": f"the {thing} {n}", "text_b": f"{n} of a {right}", "score": float(thing == right)})
+        triplets.append({"anchor": f"the {thing} {n}", "positive": f"{n} of a {thing}", "negative": f"no {other} here"})
+    (folder / "plain.txt").write_text("\n".join(plain) + "\n", encoding="utf-8")
+    for name, rows in (("pairs", pairs), ("triplets", triplets)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    return {path.stem: path for path in folder.iterdir()}
+
+
+def recipe_of(train: Path, objective: dict[str, Any], **tables: Any) -> Recipe:
+    values: dict[str, Any] = {
+        "seed": 3,
+        "data": {"train": str(train)},
+        "encoder": {"name": "toy", "max_length": 24},
+        "objective": objective,
+        "batches": {"size": 12},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "checkpoint_every": 1},
+    }
+    for name, table in tables.items():
+        values[name] = {**values.get(name, {}), **table}
+    return build_recipe(values, [], where="test")
+
+
+class StopAt:
+    """A listener that asks the run to stop, as Ctrl-C does, once it has seen a step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, entry: dict[str, Any]) -> None:
+        if entry["step"] == self.at:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def evaluation(self, entry: dict[str, Any]) -> None: ...
+
+    def notice(self, text: str) -> None: ...
+
+
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "masked words": ({"name": "simcse", "mlm_weight": 0.1}, {}),
+    "masked words on the plain path": ({"name": "simcse", "mlm_weight": 0.1}, {"fast": False}),
+    "dropped words": ({"name": "simcse", "views": "words"}, {}),
+    "synonyms": ({"name": "simcse", "views": "synonyms"}, {}),
+    "masked characters": ({"name": "mirror", "unit": "characters"}, {}),
+    "drophead": ({"name": "mirror"}, {"drophead": 0.3, "dropout": 0.0}),
+    "drophead on the plain path": ({"name": "simcse"}, {"drophead": 0.3, "fast": False}),
+    "cut-off": ({"name": "simcse"}, {"cutoff": 0.2}),
+    "a blend with a mirror": ({"name": "blend", "parts": {"a": {"name": "mirror"}, "b": {"name": "simcse"}}}, {}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=WAYS.keys())
+def test_every_way_trains_differs_from_plain_and_resumes_to_the_same_bits(way, files, tmp_path):
+    """The folder holds the encoder and nothing that helped in training only."""
+    objective, encoder = WAYS[way]
+    quiet = Console(quiet=True)
+    recipe = recipe_of(files["plain"], objective, encoder=encoder)
+    run(recipe, tmp_path / "whole", console=quiet)
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopAt(3),), console=quiet)
+    run(recipe, tmp_path / "cut", resume=True, console=quiet)
+    plain = {"name": objective["name"] if objective["name"] != "blend" else "simcse"}
+    run(
+        recipe_of(files["plain"], plain, encoder={"fast": encoder.get("fast", True)}), tmp_path / "plain", console=quiet
+    )
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole") != digest(tmp_path / "plain")
+    assert {path.name for path in (tmp_path / "whole").glob("*.safetensors")} == {"model.safetensors"}
+    assert load(tmp_path / "whole").embed(["a horse"]).shape == (1, 64)
+    steps = [entry for entry in read_journal(tmp_path / "whole" / "journal.jsonl") if entry["kind"] == "step"]
+    assert all(math.isfinite(entry["loss"]) for entry in steps)
+    if "mlm_weight" in objective:
+        for entry in steps:
+            parts = entry["parts"]
+            assert entry["loss"] == pytest.approx(parts["simcse"] + 0.1 * parts["mlm"], rel=1e-5)
+
+
+def test_large_batches_in_chunks_train_with_masked_words_and_resume(files, tmp_path):
+    recipe = recipe_of(
+        files["plain"],
+        {"name": "simcse", "mlm_weight": 0.1},
+        batches={"size": 20, "chunk": 6},
+        encoder={"drophead": 0.2},
+    )
+    quiet = Console(quiet=True)
+    run(recipe, tmp_path / "whole", console=quiet)
+    with pytest.raises(Interrupted):
+        run(recipe, tmp_path / "cut", listeners=(StopAt(2),), console=quiet)
+    run(recipe, tmp_path / "cut", resume=True, console=quiet)
+
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
+
+
+def test_a_run_that_only_loses_keeps_the_encoder_and_says_so(files, tmp_path):
+    """The dev pairs choose among all evaluations, the one before the first step included."""
+    told = io.StringIO()
+    recipe = recipe_of(
+        files["plain"], {"name": "simcse"}, data={"dev": str(files["pairs"])},
+        training={"learning_rate": 0.05, "warmup": 0, "epochs": 3},
+    )  # fmt: skip
+    summary = run(recipe, tmp_path / "model", console=Console(file=told, width=400))
+    start, *later = [entry["scores"]["spearman"] for entry in summary.progress.evaluations]
+    whole = json.loads((tmp_path / "model" / "metrics.json").read_text())
+
+    assert max(later) < start, "these settings are to ruin the toy encoder"
+    assert f"warning: the dev spearman fell from {start:.4f} to {max(later):.4f} at best" in told.getvalue()
+    assert whole["training"]["best_step"] == 0
+    assert summary.reports["dev"].scores["spearman"] == pytest.approx(start, abs=1e-6)
+
+
+def test_a_run_that_gains_does_not_warn(files, tmp_path):
+    told = io.StringIO()
+    recipe = recipe_of(files["triplets"], {"name": "simcse"}, data={"dev": str(files["pairs"])}, training={"epochs": 6})
+    summary = run(recipe, tmp_path / "model", console=Console(file=told, width=400))
+    scores = [entry["scores"]["spearman"] for entry in summary.progress.evaluations]
+
+    assert max(scores[1:]) > scores[0]
+    assert "warning: the dev" not in told.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (0.04, 5, "tokens", None, 50, 1, 128)),
+        ({"granularity": "phrases"}, (0.2, 2, "tokens", None, 25, 2, 128)),
+        ({"granularity": "words"}, (0.2, 2, "tokens", None, 25, 2, 128)),
+        ({"preset": "as-published"}, (0.04, 5, "characters", "mean", 50, 1, 200)),
+        ({"granularity": "phrases", "preset": "as-published"}, (0.2, 0, "characters", "first", 25, 2, 200)),
+        ({"granularity": "words", "preset": "as-published"}, (0.2, 0, "characters", "first", 25, 2, 200)),
+    ],
+)
+def test_the_presets_of_mirror(files, settings, expected):
+    """Temperature, mask, unit, pooling, length, epochs and batch; what the recipe says itself always stays."""
+
+    def chosen(**more: Any) -> tuple[Any, ...]:
+        values = {"data": {"train": str(files["plain"])}, "objective": {"name": "mirror", **settings}}
+        for name, table in more.items():
+            values[name] = {**values.get(name, {}), **table}
+        recipe = build_recipe(values, [], where="test")
+        found, _ = choose(recipe, read_data(recipe))
+        mirror, encoder = found.objective, found.encoder
+        return (mirror.temperature, mirror.masked, mirror.unit, encoder.pooling, encoder.max_length,
+                found.training.epochs, found.batches.size)  # fmt: skip
+
+    assert chosen() == expected
+    own = (0.5, 3, "tokens", "pooler", 17, 4, 9)
+    mine = {"objective": {"temperature": 0.5, "masked": 3, "unit": "tokens"}, "batches": {"size": 9},
+            "encoder": {"pooling": "pooler", "max_length": 17}, "training": {"epochs": 4}}  # fmt: skip
+    assert chosen(**mine) == own
+
+
+def test_supervised_simcse_is_its_formula_on_triplets():
+    """Every positive and every negative of the batch below the line, the own negative with its weight."""
+    texts = [[f"{word} {n}" for n, word in enumerate(words)] for words in (THINGS[:4], THINGS[3:7], THINGS[6:])]
+    built = build("toy", classes=None, seed=1, dropout=0.0)
+    table = tokenize(built.tokenizer, [[text for column in texts for text in column]], max_length=16)
+    weight, temperature = math.log(3.0), 0.05
+    terms, _ = build_terms(
+        SimCSE(hard_negative_weight=weight), classes=(), dim=64, labels=np.zeros(4, dtype=np.int64), seed=1
+    )
+    learner = Learner(built.model, terms)
+    inputs = built.model.inputs(table, np.arange(12))
+    batch = Batch(
+        inputs, torch.zeros(4, dtype=torch.int64), np.arange(4), columns=3,
+        groups=torch.stack([torch.arange(4), torch.arange(4), 10 + torch.arange(4)]),
+    )  # fmt: skip
+    total, _ = learner(batch)
+    vectors = built.model(inputs).embedding.double()
+    unit = (vectors / vectors.norm(dim=1, keepdim=True)).tolist()
+    cosine = [[sum(x * y for x, y in zip(one, other, strict=True)) for other in unit] for one in unit]
+    costs = []
+    for i in range(4):
+        below = sum(math.exp(cosine[i][4 + j] / temperature) for j in range(4))
+        below += sum(math.exp(cosine[i][8 + j] / temperature + (weight if i == j else 0)) for j in range(4))
+        costs.append(-math.log(math.exp(cosine[i][4 + i] / temperature) / below))
+
+    assert total.item() == pytest.approx(sum(costs) / 4, rel=1e-5)
+
+
+BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "views of triplets": ("triplets", {"name": "simcse", "views": "words"}, {}, r'objective\.views = "dropout"'),
+    "mirrored triplets": ("triplets", {"name": "mirror"}, {}, r"use simcse, or set objective\.masked"),
+    "two ways at once": (
+        "plain",
+        {"name": "blend", "parts": {"a": {"name": "mirror"}, "b": {"name": "simcse", "views": "words"}}},
+        {},
+        "share it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=BAD.keys())
+def test_what_cannot_work_is_refused_with_the_remedy(case, files, tmp_path):
+    name, objective, tables, remedy = BAD[case]
+    with pytest.raises(SettingError, match=remedy):
+        run(recipe_of(files[name], objective, **tables), tmp_path / "model", console=Console(quiet=True))
