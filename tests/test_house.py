@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("assembly", "batching", "data", "encoding", "evaluation", "objectives", "protocol", "recipe", "training")
+ROOMS = ("assembly", "batching", "data", "encoding", "evaluation", "objectives", "protocol", "recipe", "report", "training")
 
 
 def python(code: str) -> str:

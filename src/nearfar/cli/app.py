@@ -296,6 +296,25 @@ def mine(
 
 
 @app.command()
+def report(
+    folder: Annotated[
+        str, typer.Argument(help="The folder of a study, or of a trained model.", metavar="STUDY|MODEL")
+    ],
+    out: Annotated[
+        str | None, typer.Option("--out", help="A file, or - for standard output; unset: report.html, tables to -.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="html|markdown|csv|latex", help="The page, or the table for a paper.")
+    ] = "html",
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Show a study or a run to people: one page that needs no network, or the table for a paper."""
+    from nearfar.cli.reporting import report_command
+
+    report_command(folder, out, form, overwrite=overwrite)
+
+
+@app.command()
 def objectives(
     name: Annotated[str | None, typer.Argument(help="One objective, to see all of it.")] = None,
     json_: JsonOption = False,

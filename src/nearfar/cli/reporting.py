@@ -1,0 +1,67 @@
+"""``nearfar report``: a study or a run as a page, or as a table for a paper."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from nearfar.errors import OutputError, SettingError, did_you_mean
+from nearfar.report import FORMATS, read_source, render, render_page
+from nearfar.report.page import GENERATOR
+
+PAGE = "report.html"
+
+
+def report_command(folder: str, out: str | None, form: str, *, overwrite: bool) -> None:
+    """Write the page or the table; without ``--out`` the page goes to report.html, a table to standard output."""
+    known = ("html", *FORMATS)
+    if form not in known:
+        raise SettingError(
+            f"--format is {', '.join(known[:-1])} or {known[-1]}, got {form!r}.{did_you_mean(form, known)}"
+        )
+    target = out or (PAGE if form == "html" else "-")
+    _check(target, overwrite=overwrite)
+    source = read_source(Path(folder))
+    text = render_page(source) if form == "html" else render(source, form)
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    _write(Path(target), text)
+    sys.stderr.write(f"written to {target}\n")
+
+
+def _check(target: str, *, overwrite: bool) -> None:
+    """Refuse what cannot be written; an older report may be replaced without asking."""
+    path = Path(target)
+    if target == "-":
+        return
+    if path.is_dir():
+        raise OutputError(f"{target}: this is a folder; give the name of a file.")
+    if path.exists() and not overwrite and not _is_report(path):
+        raise OutputError(
+            f"{target}: the file exists and is no report. Replace it with --overwrite, or choose another --out."
+        )
+    if not path.parent.is_dir():
+        raise OutputError(f"{target}: there is no folder {path.parent}; make it first.")
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return f'<meta name="generator" content="{GENERATOR} '.encode() in file.read(4096)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as cause:
+        raise OutputError(f"{path}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,217 @@
+"""What a report is made of: the records of a study, or what a single run left in its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nearfar.errors import OutputError
+from nearfar.protocol.records import (
+    STUDY,
+    DataSet,
+    Plan,
+    Record,
+    cell_name,
+    read_journal,
+    read_plan,
+    read_predictions,
+    read_records,
+    scores_of,
+)
+from nearfar.protocol.statistics import Better, Family, Summary, compare_all, summarize
+from nearfar.report.analysis import Prediction
+
+METRICS = "metrics.json"
+
+NAMES = {
+    "f1_weighted": "weighted F1", "f1_macro": "macro F1", "f1": "F1", "spearman": "Spearman’s ρ",
+    "pearson": "Pearson’s r", "mse": "mean squared error", "map": "MAP", "mrr": "MRR",
+    "average_precision": "average precision",
+}  # fmt: skip
+"""How people write metrics; others stand as they are."""
+
+PLAIN = ("mse", "margin", "loss")
+"""Metrics that are not multiplied by 100."""
+
+LOWER = ("mse", "loss")
+"""Metrics that are better the lower they are."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """All a report can show."""
+
+    plan: Plan
+    records: tuple[Record, ...]
+    single: bool = False
+    """Whether this is one run, and nothing is compared."""
+
+    @property
+    def metric(self) -> str:
+        """The metric as people write it."""
+        return NAMES.get(self.plan.metric, self.plan.metric.replace("_", " "))
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by on the page."""
+        return 1.0 if self.plan.metric in PLAIN else 100.0
+
+    @property
+    def unit(self) -> str:
+        """The metric with its factor, for axes and captions."""
+        return self.metric if self.scale == 1 else f"{self.metric} × 100"
+
+    @property
+    def better(self) -> Better:
+        """Which scores are better."""
+        return "lower" if self.plan.metric in LOWER else "higher"
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """The baseline first, the others in their order."""
+        return (self.plan.baseline, *(name for name in self.plan.contenders if name != self.plan.baseline))
+
+    @cached_property
+    def cells(self) -> tuple[tuple[str, int | None], ...]:
+        """Data sets with their sizes, in the order of the plan."""
+        return tuple((data.name, limit) for data in self.plan.data for limit in data.limits)
+
+    @cached_property
+    def done(self) -> tuple[Record, ...]:
+        """The records that have a score."""
+        return tuple(record for record in self.records if record.done and record.metric in record.scores)
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """Every contender beside the baseline, corrected over the data sets."""
+        scores = scores_of(self.done)
+        if self.single or not any(record.contender == self.plan.baseline for record in self.done):
+            return ()
+        if len({record.contender for record in self.done}) < 2:
+            return ()
+        planned: dict[str, set[tuple[int, int]]] = {}
+        for cell in self.plan.cells:
+            planned.setdefault(cell_name(cell.data, cell.limit), set()).add((cell.seed, cell.fold))
+        return compare_all(scores, baseline=self.plan.baseline, planned=planned, better=self.better)
+
+    def of(self, cell: tuple[str, int | None], contender: str | None = None) -> list[Record]:
+        """The finished runs of a cell, by seed and fold."""
+        found = [record for record in self.done if (record.data, record.limit) == cell]
+        return [record for record in found if contender is None or record.contender == contender]
+
+    def summary(self, cell: tuple[str, int | None], contender: str) -> Summary | None:
+        """Mean and deviation of the score; None without a finished run."""
+        runs = self.of(cell, contender)
+        return summarize([record.score for record in runs]) if runs else None
+
+    def kind(self, cell: tuple[str, int | None]) -> str:
+        """What the rows of a data set are."""
+        return next(data.kind for data in self.plan.data if data.name == cell[0])
+
+    def labels(self, cell: tuple[str, int | None]) -> list[str]:
+        """The classes of a data set, as its runs have them."""
+        return next((record.labels for record in self.of(cell) if record.labels), [])
+
+    def predictions(self, cell: tuple[str, int | None], contender: str) -> list[Prediction]:
+        """The predicted classes of all runs; none where they have none, or predict something else."""
+        if (cell, contender) not in self._seen:
+            found = [one for record in self.of(cell, contender) for one in _classes(read_predictions(record))]
+            self._seen[cell, contender] = found
+        return self._seen[cell, contender]
+
+    @cached_property
+    def _seen(self) -> dict[tuple[tuple[str, int | None], str], list[Prediction]]:
+        return {}
+
+    def journal(self, record: Record) -> list[dict[str, Any]]:
+        """What a run wrote down step by step."""
+        return read_journal(record)
+
+
+def read_source(folder: Path) -> Source:
+    """A study's folder, or the folder of a single run."""
+    if (folder / STUDY).is_file():
+        plan, records = read_plan(folder), read_records(folder)
+        if not records:
+            raise OutputError(f"{folder}: no trial of the study has ended yet; run it first with 'nearfar study run'.")
+        return Source(plan, tuple(records))
+    if (folder / METRICS).is_file():
+        return _run(folder)
+    if not folder.is_dir():
+        raise OutputError(f"{folder}: there is no such folder; give that of a study or of a trained model.")
+    raise OutputError(
+        f"{folder}: neither a study ({STUDY}) nor a finished run ({METRICS}) is in the folder; give the folder that "
+        "'nearfar study run' or 'nearfar train --out' wrote."
+    )
+
+
+def _run(folder: Path) -> Source:
+    """A single run as a study of one contender, each measured split being a data set."""
+    try:
+        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        card = json.loads((folder / "nearfar.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise OutputError(f"{folder}: the run cannot be read ({cause}). Train it again.") from cause
+    evaluations = (metrics.get("training") or {}).get("evaluations") or []
+    metric = _metric(folder, metrics, evaluations)
+    name = str((card.get("objective") or {}).get("name") or "model")
+    kind = str((card.get("task") or {}).get("kind") or "classes")
+    splits = [split for split in ("test", "dev") if isinstance(metrics.get(split), dict)] or ["train"]
+    records = tuple(_split_record(folder, metrics, card, split, name, kind, metric) for split in splits)
+    plan = Plan(
+        name=folder.resolve().name, metric=metric, baseline=name, seeds=(0,), folds=1,
+        data=tuple(
+            DataSet(name=record.data, file="", limits=(None,), digest="", rows=record.test, kind=kind,
+                    labels=tuple(record.labels))
+            for record in records
+        ),
+        contenders={name: {}}, cells=(),
+    )  # fmt: skip
+    return Source(plan, records, single=True)
+
+
+def _split_record(
+    folder: Path, metrics: dict[str, Any], card: dict[str, Any], split: str, name: str, kind: str, metric: str
+) -> Record:
+    values = metrics.get(split) or {}
+    per_class = {
+        label: {key: value for key, value in entry.items() if key != "texts"} | {"support": entry.get("texts", 0)}
+        for label, entry in (values.get("per_class") or {}).items()
+    }
+    confusion = values.get("confusion") or []
+    return Record(
+        id=split, data=f"{split} rows", limit=None, contender=name, seed=0, fold=0, status="done", metric=metric,
+        kind=kind, per_class=per_class, labels=values.get("classes") or [], confusion=confusion, folder=folder,
+        scores={key: value for key, value in values.items() if isinstance(value, int | float)},
+        test=sum(map(sum, confusion)), versions=card.get("versions") or {},
+        seconds=float((metrics.get("training") or {}).get("seconds") or 0.0),
+        recipe={"objective": card.get("objective") or {}},
+    )  # fmt: skip
+
+
+def _metric(folder: Path, metrics: dict[str, Any], evaluations: list[Any]) -> str:
+    """What the run was chosen by; without dev rows, the first score there is."""
+    journal = folder / "journal.jsonl"
+    if journal.is_file():
+        for line in journal.read_text(encoding="utf-8").splitlines():
+            if '"evaluation"' in line:
+                return str(json.loads(line).get("metric"))
+    for split in ("test", "dev"):
+        scores = metrics.get(split) or {}
+        for name in ("f1_weighted", "spearman", *scores):
+            if isinstance(scores.get(name), int | float):
+                return str(name)
+    return "loss" if not evaluations else "accuracy"
+
+
+def _classes(entries: list[dict[str, Any]]) -> Iterator[Prediction]:
+    for entry in entries:
+        if isinstance(entry.get("predicted"), str) and isinstance(entry.get("label"), str):
+            text = entry.get("text") or " ⟷ ".join(str(entry[key]) for key in ("text_a", "text_b") if key in entry)
+            yield Prediction(
+                int(entry["row"]), str(text), entry["label"], entry["predicted"], entry.get("probabilities") or {}
+            )
