@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("assembly", "batching", "data", "encoding", "evaluation", "objectives", "protocol", "recipe", "report", "training")
+ROOMS = (
+    "assembly", "batching", "data", "encoding", "evaluation", "integrations", "objectives", "protocol", "recipe",
+    "report", "training",
+)  # fmt: skip
 
 
 def python(code: str) -> str:

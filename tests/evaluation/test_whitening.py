@@ -260,3 +260,13 @@ def test_widths_that_do_not_fit_are_refused(use):
     """Before anything is multiplied."""
     with pytest.raises(ShapeError):
         use()
+
+
+def test_directions_narrower_than_asked_are_left_out():
+    """By their spread as a part of the length of the vectors, their mean included."""
+    source = np.random.default_rng(2)
+    vectors = source.standard_normal((500, 3)) * [1.0, 1e-2, 1e-5] + [3.0, 0.0, 0.0]
+
+    widths = [Whitening.fit(vectors, narrowest=part).weight.shape[1] for part in (1e-6, 1e-4, 1e-2)]
+
+    assert widths == [3, 2, 1]

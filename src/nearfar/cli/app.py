@@ -139,7 +139,18 @@ def check(
 @app.command()
 def evaluate(
     model: ModelArgument,
-    source: DataArgument,
+    source: Annotated[
+        str | None, typer.Argument(help=f"{DATA_HELP} Not with --suite.", metavar="FILE", show_default=False)
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sts|all", help="Measure on a folder of scored pairs: the STS sets and SimLex-999, or every file."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FOLDER", envvar="NEARFAR_DATA", help="The folder of --suite.")
+    ] = None,
     text: TextOption = None,
     pair: PairOption = None,
     label: LabelOption = None,
@@ -151,14 +162,80 @@ def evaluate(
     batch_size: BatchOption = 64,
     json_: JsonOption = False,
 ) -> None:
-    """Measure a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, or a whole corpus."""
-    from nearfar.cli.using import evaluate_command
+    """Measure a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite."""
+    from nearfar.cli.using import evaluate_command, file_or_suite
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
+    others = {"--label": label, "--corpus": corpus, "--corpus-text": corpus_text, "--threshold": threshold}
+    source = file_or_suite(source, suite, data, others)
+    if suite is not None and data is not None:
+        from nearfar.cli.suites import suite_command
+
+        suite_command(model, suite, data, layout, invalid, batch_size, as_json=json_)
+        return
     evaluate_command(
         model, source, layout, invalid, batch_size, corpus=corpus, corpus_text=corpus_text, threshold=threshold,
         as_json=json_,
+    )  # fmt: skip
+
+
+@app.command()
+def geometry(
+    model: ModelArgument,
+    source: DataArgument,
+    pairs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Pairs, of which the like ones tell the alignment; e.g. STS.")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Another model, to be shown beside: what the first was once.")
+    ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Look at every layer of the encoder, too.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Which random pairs, where not all are compared.")] = 0,
+    text: Annotated[str | None, typer.Option("--text", help="Column with the text.")] = None,
+    pair: PairOption = None,
+    invalid: InvalidOption = None,
+    batch_size: BatchOption = 64,
+    json_: JsonOption = False,
+) -> None:
+    """See what the space of a model looks like: alignment, uniformity, anisotropy, effective rank, cosines, layers."""
+    from nearfar.cli.geometry import geometry_command
+    from nearfar.data import Layout
+
+    geometry_command(
+        model, source, Layout(text=text, pair=pair), invalid, batch_size, pairs=pairs, before=before, layers=layers,
+        seed=seed, as_json=json_,
+    )  # fmt: skip
+
+
+@app.command()
+def whiten(
+    model: ModelArgument,
+    source: DataArgument,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model with the map.")],
+    method: Annotated[
+        str, typer.Option(metavar="whitening|all-but-the-top", help="The map that is fitted to the vectors.")
+    ] = "whitening",
+    dims: Annotated[
+        int | None, typer.Option(min=1, help="Directions that a whitening keeps, the widest first; unset: all.")
+    ] = None,
+    remove: Annotated[
+        int | None,
+        typer.Option(min=0, help="Directions that all-but-the-top removes; unset: a hundredth of the width."),
+    ] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
+    invalid: InvalidOption = None,
+    batch_size: BatchOption = 64,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Straighten the space of a model without training: a linear map, fitted to texts and stored behind its pooling."""
+    from nearfar.cli.geometry import whiten_command
+    from nearfar.data import Layout
+
+    whiten_command(
+        model, source, out, Layout(text=text, pair=pair), invalid, batch_size, method=method, dims=dims,
+        remove=remove, overwrite=overwrite,
     )  # fmt: skip
 
 

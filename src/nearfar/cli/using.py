@@ -185,6 +185,22 @@ def one_standard_input(*sources: str | None) -> None:
         raise SettingError("only one file can come from standard input: name the others.")
 
 
+def file_or_suite(source: str | None, suite: str | None, data: str | None, others: dict[str, Any]) -> str:
+    """The file to measure on, empty for a suite; refuses both, neither, and flags that say nothing to a suite."""
+    if suite is None:
+        if source is None:
+            raise SettingError("name a FILE to measure on, or a folder of scored pairs: --suite sts --data FOLDER.")
+        return source
+    if source is not None:
+        raise SettingError(f"--suite measures on the files of --data, so {source} has no part in it; leave one out.")
+    if data is None:
+        raise SettingError("--suite needs the folder of its files: --data FOLDER, or the variable NEARFAR_DATA.")
+    idle = [flag for flag, value in others.items() if value is not None]
+    if idle:
+        raise SettingError(f"{', '.join(idle)} says nothing to --suite, which compares scored pairs; leave it out.")
+    return ""
+
+
 def say_notes(notes: Iterable[str]) -> None:
     """What should be known about the data, on standard error."""
     for note in notes:

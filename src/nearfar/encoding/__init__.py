@@ -8,9 +8,10 @@ from nearfar.encoding.packed import Stream
 from nearfar.encoding.pooling import POOLINGS, Pooling, pool
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, Padded, TokenTable, tokenize
+from nearfar.encoding.transform import Transform, TransformedModel
 
 __all__ = [
     "POOLINGS", "Built", "Card", "CenterHead", "Head", "Inputs", "LinearHead", "LogisticHead", "Model", "NeighborHead",
-    "Output", "Padded", "Pooling", "Prediction", "Stream", "TextModel", "TokenTable", "build", "find", "load",
-    "make_head", "pool", "save", "tokenize",
+    "Output", "Padded", "Pooling", "Prediction", "Stream", "TextModel", "TokenTable", "Transform", "TransformedModel",
+    "build", "find", "load", "make_head", "pool", "save", "tokenize",
 ]  # fmt: skip

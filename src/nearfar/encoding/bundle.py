@@ -8,8 +8,9 @@ file                            read by
 ``tokenizer*.json``             everyone
 ``modules.json``, ``1_Pooling`` sentence-transformers: pooling is stated, never guessed
 ``2_Dense``                     sentence-transformers: the encoder's pooler, where that is the pooling
+``2_Dense`` or ``3_Dense``      sentence-transformers: the map behind the pooling, where there is one
 ``nearfar.json``                nearfar; written last, so a folder that has it is whole
-``nearfar.safetensors``         nearfar: our class head and the objective's weights
+``nearfar.safetensors``         nearfar: our class head, the map and the objective's weights
 ``README.md``                   people: the model card
 ==============================  =======================================================================
 """
@@ -32,11 +33,12 @@ from nearfar.encoding.encoder import TextModel, quiet_transformers, require_pool
 from nearfar.encoding.pooling import POOLINGS
 from nearfar.encoding.sources import CARD as CARD
 from nearfar.encoding.sources import STAGING
+from nearfar.encoding.transform import TransformedModel
 from nearfar.errors import EncoderError
 
 FORMAT = 1
 EXTRAS = "nearfar.safetensors"
-OPTIONAL = (EXTRAS, "2_Dense", "2_Normalize", "3_Normalize")
+OPTIONAL = (EXTRAS, "2_Dense", "3_Dense", "2_Normalize", "3_Normalize", "4_Normalize")
 """Parts of the layout that not every model has; one that another model left behind goes."""
 
 
@@ -52,6 +54,8 @@ class Card:
     joined: bool = False
     """Whether the model reads pairs of texts joined in the tokenizer's pair format."""
     head: dict[str, Any] | None = None
+    transform: dict[str, Any] | None = None
+    """The map behind the pooling: its kind and what it was fitted to; None without one."""
     objective: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     """What the model was trained for: the kind of rows, the range of their scores, the threshold of a positive pair."""
@@ -83,6 +87,8 @@ def save(
     extras = {f"objective.{name}": tensor for name, tensor in (objective or {}).items()}
     if model.head is not None:
         extras |= {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    if isinstance(model, TransformedModel):
+        extras |= {f"transform.{name}": tensor for name, tensor in model.transform.state_dict().items()}
     if extras:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in extras.items()}, staging / EXTRAS)
     _write_sentence_transformers(staging, model, card)
@@ -135,12 +141,14 @@ def _check_card(card: Card) -> None:
         raise ValueError("labels must be two or more names")
     if not isinstance(card.head, dict | None):
         raise ValueError(f"head is {card.head!r}")
+    if not isinstance(card.transform, dict | None):
+        raise ValueError(f"transform is {card.transform!r}")
     if not isinstance(card.task, dict):
         raise ValueError(f"task is {card.task!r}")
 
 
 def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors of ``nearfar.safetensors`` below a prefix (``head`` or ``objective``), without it."""
+    """The tensors of ``nearfar.safetensors`` below a prefix (``head``, ``transform`` or ``objective``), without it."""
     path = folder / EXTRAS
     if not path.is_file():
         return {}
@@ -154,10 +162,11 @@ def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
 
 def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> None:
     first = card.pooling in ("first", "pooler")
+    width = int(model.network.config.hidden_size)
     modules = ["Transformer", "Pooling"]
     (folder / "1_Pooling").mkdir()
     pooling = {
-        "word_embedding_dimension": model.dim,
+        "word_embedding_dimension": width,
         "pooling_mode_cls_token": first,
         "pooling_mode_mean_tokens": not first,
         "pooling_mode_max_tokens": False,
@@ -167,17 +176,14 @@ def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> 
     if card.pooling == "pooler":
         modules.append("Dense")
         weight, bias = require_pooler(model.network.base_model, "the encoder")
-        (folder / "2_Dense").mkdir()
-        dense = {
-            "in_features": model.dim,
-            "out_features": model.dim,
-            "bias": True,
-            "activation_function": "torch.nn.modules.activation.Tanh",
-            "nearfar_pooler": True,
-        }
-        _write_json(folder / "2_Dense" / "config.json", dense)
-        tensors = {"linear.weight": weight.detach().cpu().contiguous(), "linear.bias": bias.detach().cpu().contiguous()}
-        save_file(tensors, folder / "2_Dense" / "model.safetensors")
+        mark = {"nearfar_pooler": True}
+        _write_dense(folder / "2_Dense", weight, bias, "torch.nn.modules.activation.Tanh", mark)
+    if isinstance(model, TransformedModel):
+        modules.append("Dense")
+        _write_dense(
+            folder / f"{len(modules) - 1}_Dense", model.transform.weight, model.transform.bias,
+            "torch.nn.modules.linear.Identity", {},
+        )  # fmt: skip
     if card.normalize:
         modules.append("Normalize")
         (folder / f"{len(modules) - 1}_Normalize").mkdir()
@@ -194,6 +200,21 @@ def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> 
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": card.max_length, "do_lower_case": False})
     about = {"__version__": card.versions, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     _write_json(folder / "config_sentence_transformers.json", about)
+
+
+def _write_dense(folder: Path, weight: Tensor, bias: Tensor, activation: str, more: dict[str, Any]) -> None:
+    """A linear layer and an activation behind the pooling."""
+    folder.mkdir()
+    settings = {
+        "in_features": weight.shape[1],
+        "out_features": weight.shape[0],
+        "bias": True,
+        "activation_function": activation,
+        **more,
+    }
+    _write_json(folder / "config.json", settings)
+    tensors = {"linear.weight": weight.detach().cpu().contiguous(), "linear.bias": bias.detach().cpu().contiguous()}
+    save_file(tensors, folder / "model.safetensors")
 
 
 def _write_json(path: Path, values: Any) -> None:

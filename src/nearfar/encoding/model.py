@@ -25,6 +25,7 @@ from nearfar.encoding.encoder import (
 from nearfar.encoding.heads import Head, make_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import TokenTable, tokenize
+from nearfar.encoding.transform import Transform, TransformedModel
 from nearfar.errors import EncoderError, SettingError
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
@@ -185,7 +186,24 @@ def load(name: str | Path) -> Model:
     lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
     if lost and source.location:
         raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
-    return Model(TextModel(network, pooling=card.pooling, native=card.native, head=head), tokenizer, card)  # type: ignore[arg-type]
+    parts: dict[str, Any] = {"pooling": card.pooling, "native": card.native, "head": head}
+    if card.transform is None:
+        return Model(TextModel(network, **parts), tokenizer, card)
+    transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
+    return Model(TransformedModel(network, transform=transform, **parts), tokenizer, card)
+
+
+def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transform:
+    """The map behind the pooling; never left out where the card says that there is one."""
+    weights = {} if folder is None else bundle.read_extras(folder, "transform")
+    shapes = {key: tuple(tensor.shape) for key, tensor in weights.items()}
+    width = shapes.get("bias", (0,))[0] if shapes.get("bias") else 0
+    if not width or shapes != {"weight": (width, dim), "bias": (width,)}:
+        raise EncoderError(
+            f"{name}: the map behind its pooling is missing from modules.json or {bundle.EXTRAS}, or another's. "
+            "Is the folder whole?"
+        )
+    return Transform(weights["weight"], weights["bias"])
 
 
 def _empty_head(card: bundle.Card | None, dim: int, classes: int, name: str | Path) -> Head:

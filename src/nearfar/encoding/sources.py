@@ -38,6 +38,8 @@ class Source:
     max_length: int | None = None
     normalize: bool = False
     note: str | None = None
+    transformed: bool = False
+    """Whether a map of ours stands behind its pooling."""
 
 
 def find(name: str) -> Source:
@@ -123,7 +125,7 @@ def sha256_of(path: Path) -> str:
 def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
     """What a sentence-transformers layout says about pooling, length and normalization, where there is one."""
     pooling: Pooling | None = None
-    normalize = False
+    normalize = transformed = False
     for module in _json(folder / "modules.json", list):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         path = str(module.get("path", ""))
@@ -133,6 +135,12 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
             kind == "Dense" and pooling == "first" and _json(folder / path / "config.json", dict).get("nearfar_pooler")
         ):
             pooling = "pooler"
+        elif kind == "Dense" and not transformed and _json(folder / CARD, dict).get("transform") is not None:
+            transformed = True
+            note = (
+                f"the map behind the pooling of {name} is left out: training changes the vectors it was fitted to; "
+                "fit another to the trained model with 'nearfar whiten'"
+            )
         elif kind == "Normalize":
             normalize = True
         elif kind != "Transformer":
@@ -143,7 +151,7 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
     limit = _json(folder / "sentence_bert_config.json", dict).get("max_seq_length")
     return Source(
         name=name, location=str(folder), pooling=pooling, normalize=normalize, note=note,
-        max_length=limit if isinstance(limit, int) else None,
+        max_length=limit if isinstance(limit, int) else None, transformed=transformed,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from nearfar.evaluation.geometry import (
     geometry_report,
     uniformity,
 )
+from nearfar.evaluation.layers import layer_anisotropy
 from nearfar.evaluation.metrics import ClassReport, class_report
 from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
 from nearfar.evaluation.ranking import RankingReport, ranking_report
@@ -24,14 +25,16 @@ from nearfar.evaluation.similarity import (
     pair_scores,
     score_pairs,
 )
+from nearfar.evaluation.suites import SetScore, SuiteReport, SuiteSet, evaluate_suite, read_suite
 from nearfar.evaluation.tasks import classify, evaluate_classes
 from nearfar.evaluation.triplets import TripletReport, evaluate_triplets, triplet_report
 from nearfar.evaluation.whitening import Affine, AllButTheTop, Whitening
 
 __all__ = [
     "Affine", "AllButTheTop", "ClassReport", "CosineHistogram", "GeometryReport", "PairReport", "RankingReport",
-    "ScoreReport", "TripletReport", "Uniformity", "Whitening", "alignment", "anisotropy", "best_threshold",
-    "class_report", "classify", "cosine_counts", "effective_rank", "embed_table", "evaluate_classes", "evaluate_pairs",
-    "evaluate_ranking", "evaluate_retrieval", "evaluate_scores", "evaluate_triplets", "geometry_report", "pair_report",
-    "pair_scores", "ranking_report", "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
+    "ScoreReport", "SetScore", "SuiteReport", "SuiteSet", "TripletReport", "Uniformity", "Whitening", "alignment",
+    "anisotropy", "best_threshold", "class_report", "classify", "cosine_counts", "effective_rank", "embed_table",
+    "evaluate_classes", "evaluate_pairs", "evaluate_ranking", "evaluate_retrieval", "evaluate_scores", "evaluate_suite",
+    "evaluate_triplets", "geometry_report", "layer_anisotropy", "pair_report", "pair_scores", "ranking_report",
+    "read_suite", "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
 ]  # fmt: skip

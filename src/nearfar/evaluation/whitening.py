@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import SettingError, counted
-from nearfar.evaluation.geometry import blocks, least_variance, mean_and_covariance, refuse_unusable
+from nearfar.evaluation.geometry import ROUNDING, blocks, mean_and_covariance, refuse_unusable
 from nearfar.shapes import expect
 
 
@@ -66,12 +66,14 @@ class Whitening:
     """
 
     @staticmethod
-    def fit(vectors: NDArray[np.floating], *, dims: int | None = None) -> Affine:
+    def fit(vectors: NDArray[np.floating], *, dims: int | None = None, narrowest: float = ROUNDING) -> Affine:
         """The whitening of these vectors, as they are: give it those the model gives where the map will stand.
 
         Args:
             vectors: (n, d) two different vectors at least.
             dims: how many directions to keep at most, widest first; None: all that exist.
+            narrowest: the spread that a direction must have to exist, as a part of the length of the vectors. What is
+                rounding in the vectors is scaled up by as much as the narrowest direction.
 
         >>> spread = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 0.1], [0.0, -0.1]])
         >>> np.cov(Whitening.fit(spread).apply(spread).T, bias=True).round(5).tolist()
@@ -80,7 +82,7 @@ class Whitening:
         d = expect(vectors=(vectors, "n d"))["d"]
         if dims is not None and not 1 <= dims <= d:
             raise SettingError(f"Whitening: dims must be between 1 and {d}, the width of the vectors, got {dims}.")
-        mean, variances, axes = _principal("Whitening", vectors)
+        mean, variances, axes = _principal("Whitening", vectors, least=narrowest)
         weight = axes[:, :dims] / np.sqrt(variances[:dims])
         return Affine(weight, -mean @ weight)
 
@@ -113,7 +115,7 @@ class AllButTheTop:
         wanted = max(1, round(d / 100)) if remove is None else remove
         if wanted < 0:
             raise SettingError(f"AllButTheTop: remove must be 0 or more, got {remove}; try {max(1, round(d / 100))}.")
-        mean, variances, axes = _principal("AllButTheTop", vectors)
+        mean, variances, axes = _principal("AllButTheTop", vectors, least=ROUNDING)
         if wanted >= len(variances):
             raise SettingError(
                 f"AllButTheTop: the vectors spread in {counted(len(variances), 'direction')} only, and without "
@@ -125,7 +127,7 @@ class AllButTheTop:
 
 
 def _principal(
-    name: str, vectors: NDArray[np.floating]
+    name: str, vectors: NDArray[np.floating], *, least: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """(d,) the mean, (m,) the variances of the directions that exist, falling, and (d, m) these directions."""
     refuse_unusable("vectors", vectors)
@@ -133,7 +135,7 @@ def _principal(
         raise SettingError(f"{name} needs two vectors or more to fit, got {len(vectors)}.")
     mean, covariance = mean_and_covariance(vectors)
     variances, axes = np.linalg.eigh(covariance)
-    exist = np.flatnonzero(variances > least_variance(mean, covariance))[::-1]
+    exist = np.flatnonzero(variances > least**2 * (np.trace(covariance) + mean @ mean))[::-1]
     if not len(exist):
         raise SettingError(
             f"{name} needs vectors that differ: the {len(vectors):,} given are all the same but for rounding."

@@ -1,0 +1,48 @@
+"""``nearfar evaluate --suite``: one table for a folder of scored pairs."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from nearfar.assembly.measuring import require_vectors
+from nearfar.cli.using import handling, say_notes
+from nearfar.data import Layout
+from nearfar.encoding import load
+from nearfar.errors import counted
+from nearfar.evaluation import SuiteReport, evaluate_suite, read_suite
+
+
+def suite_command(
+    model_name: str, suite: str, folder: str, layout: Layout, invalid: str | None, batch_size: int, *, as_json: bool
+) -> None:
+    """Measure the model on every data set of the suite, and print it."""
+    sets, notes = read_suite(folder, suite, layout=layout, invalid=handling(invalid))
+    model = load(model_name)
+    require_vectors(model)
+    report = evaluate_suite(model, sets, batch_size=batch_size)
+    if as_json:
+        sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    else:
+        Console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
+    for name, score in report.sets.items():
+        if score.constant:
+            notes.append(f"{name}: {' and '.join(score.constant)} has one value throughout, so 0 stands for nothing")
+    say_notes(notes)
+
+
+def _table(report: SuiteReport, title: str) -> Table:
+    table = Table(title=title, title_justify="left", min_width=min(len(title) + 2, 100))
+    table.add_column("data")
+    table.add_column("pairs", justify="right")
+    table.add_column("Spearman", justify="right")
+    for name, score in report.sets.items():
+        table.add_row(name, f"{score.rows:,}", f"{score.spearman:.2f}")
+    table.add_section()
+    beside = [name for name in report.sets if name not in report.averaged]
+    words = f"mean of {counted(len(report.averaged), 'set')}" + (f", without {', '.join(beside)}" if beside else "")
+    table.add_row(words, f"{sum(report.sets[name].rows for name in report.averaged):,}", f"{report.mean:.2f}")
+    return table

@@ -1,0 +1,361 @@
+"""The command line for spaces: geometry, whiten, and evaluation on a suite."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import nearfar
+from nearfar.assembly import run
+from nearfar.cli import geometry as command
+from nearfar.cli import main
+from nearfar.encoding.encoder import quiet_transformers
+from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
+from nearfar.recipe import build_recipe
+
+THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
+TEXTS = [f"{word} number {row} of the {THINGS[(3 * row) % 10]}" for row in range(9) for word in THINGS]
+PAIRS = [
+    {
+        "text_a": f"the {one}",
+        "text_b": f"a {one if row % 3 else THINGS[row]}",
+        "score": float(5 if row % 3 else row % 4),
+    }
+    for row, one in enumerate(THINGS)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts, pairs, a folder of suites, and a small model trained on pairs, with a threshold in its card."""
+    folder = tmp_path_factory.mktemp("spaces")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+        write("sts.jsonl", PAIRS)
+        Path("data/stsb").mkdir(parents=True)
+        write("data/stsb/test.jsonl", PAIRS)
+        write("data/simlex999.jsonl", [{**row, "score": 2 * row["score"]} for row in PAIRS])
+        labeled = [
+            {"text_a": f"the {one} {row}", "text_b": f"{row} a {one if row % 2 else THINGS[row % 7]}", "label": row % 2}
+            for row in range(4)
+            for one in THINGS
+        ]
+        write("labeled.jsonl", labeled)
+        values = {
+            "data": {"train": "labeled.jsonl", "dev": 0.3}, "encoder": {"name": "toy", "max_length": 16},
+            "objective": {"name": "batch-softmax"}, "batches": {"size": 12},
+            "training": {"epochs": 1, "learning_rate": 1e-3},
+        }  # fmt: skip
+        run(build_recipe(values, [], where="test"), folder / "trained")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Run the command in this process: exit code, standard output, standard error."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    code: Any = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["nearfar", *arguments])
+        patch.setattr(sys, "stdout", streams[0])
+        patch.setattr(sys, "stderr", streams[1])
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    out, errors = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+    assert "Traceback" not in errors
+    return int(code), out, errors
+
+
+def good(*arguments: str) -> tuple[str, str]:
+    code, out, errors = call(*arguments)
+    assert code == 0, errors
+    return out, errors
+
+
+def refused(*arguments: str) -> str:
+    code, _, errors = call(*arguments)
+    assert code == 1, errors
+    return errors
+
+
+def directions(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+
+
+# geometry
+
+
+def test_every_measure_is_that_of_the_vectors_of_the_model(monkeypatch):
+    """In windows that end unevenly."""
+    monkeypatch.setattr(command, "WINDOW", 7)
+    out, errors = good("geometry", "toy", "texts.txt", "--pairs", "sts.jsonl", "--json")
+    found = json.loads(out)["model"]
+    model = nearfar.load("toy")
+    vectors = model.embed(TEXTS)
+    like = [row for row in PAIRS if row["score"] >= 4]
+    sides = [model.embed([row[side] for row in like]) for side in ("text_a", "text_b")]
+
+    assert found["alignment"] == pytest.approx(alignment(*sides), abs=1e-5)
+    assert found["uniformity"] == pytest.approx(uniformity(vectors).value, abs=1e-5)
+    assert found["anisotropy"] == pytest.approx(anisotropy(vectors), abs=1e-5)
+    assert found["effective_rank"] == pytest.approx(effective_rank(vectors), rel=1e-4)
+    assert (found["rows"], found["positives"], found["exact"]) == (len(TEXTS), len(like), True)
+    assert sum(found["histogram"]["positive"]) == len(like)
+    assert f"{len(like)} of 10 pairs count as like: a score of 4 or more on a scale from 0 to 5" in errors
+
+
+def test_the_table_has_measures_layers_and_bars():
+    out, _ = good("geometry", "toy", "texts.txt", "--pairs", "sts.jsonl", "--layers")
+
+    assert f"texts.txt: {len(TEXTS)} vectors of 64 numbers" in out
+    assert all(name in out for name in ("alignment", "uniformity", "anisotropy", "effective rank"))
+    assert "behind" in out
+    assert "embeddings" in out
+    assert "layer 2" in out
+    assert "like pairs (6)" in out
+    assert f"random pairs ({len(TEXTS) * (len(TEXTS) - 1) // 2:,})" in out
+    assert "█" in out
+
+
+def test_two_models_stand_side_by_side_with_their_difference():
+    out, _ = good("geometry", "trained", "texts.txt", "--before", "toy", "--layers", "--json")
+    values = json.loads(out)
+    alone = {name: json.loads(good("geometry", name, "texts.txt", "--json")[0])["model"] for name in ("toy", "trained")}
+
+    assert values["before"]["anisotropy"] == alone["toy"]["anisotropy"]
+    assert values["model"]["anisotropy"] == alone["trained"]["anisotropy"]
+    assert values["before"]["anisotropy"] != values["model"]["anisotropy"]
+    assert len(values["model"]["layer_anisotropy"]) == len(values["before"]["layer_anisotropy"]) == 3
+    assert values["model"]["layer_anisotropy"][-1] == pytest.approx(values["model"]["anisotropy"], abs=1e-4)
+    shown, _ = good("geometry", "trained", "texts.txt", "--before", "toy")
+    change = values["model"]["anisotropy"] - values["before"]["anisotropy"]
+    [line] = [line for line in shown.splitlines() if "anisotropy" in line]
+    assert f"{change:+.4f}" in line
+    assert "cosines of toy" in shown
+    assert "cosines of trained" in shown
+
+
+@pytest.mark.parametrize("content", ["one text\n", "same text\nsame text\n"])
+def test_tiny_files_have_finite_measures(tmp_path, content):
+    """What is not defined is a dash, or null."""
+    (tmp_path / "tiny.txt").write_text(content)
+    out, _ = good("geometry", "toy", str(tmp_path / "tiny.txt"), "--layers", "--json")
+    found = json.loads(out)["model"]
+    numbers = [found[name] for name in ("alignment", "uniformity", "anisotropy", "effective_rank")]
+    shown, _ = good("geometry", "toy", str(tmp_path / "tiny.txt"), "--layers")
+
+    assert all(number is None or np.isfinite(number) for number in numbers)
+    assert found["anisotropy"] is None if found["rows"] == 1 else found["anisotropy"] == pytest.approx(1.0)
+    assert "nan" not in shown.lower()
+
+
+def test_both_texts_of_pairs_are_measured():
+    out, _ = good("geometry", "toy", "sts.jsonl", "--json")
+
+    assert json.loads(out)["model"]["rows"] == 2 * len(PAIRS)
+
+
+def test_pairs_with_labels_and_pairs_without_anything_are_positives(tmp_path):
+    write(str(tmp_path / "bare.jsonl"), [{"text_a": row["text_a"], "text_b": row["text_b"]} for row in PAIRS])
+    _, labeled = good("geometry", "toy", "texts.txt", "--pairs", "labeled.jsonl")
+    _, bare = good("geometry", "toy", "texts.txt", "--pairs", str(tmp_path / "bare.jsonl"))
+
+    assert "20 of 40 pairs count as like: those that belong together" in labeled
+    assert "10 of 10 pairs count as like: all of them" in bare
+
+
+def test_pairs_none_of_which_are_like_give_no_alignment(tmp_path):
+    write(str(tmp_path / "unlike.jsonl"), [{**row, "score": float(place % 4)} for place, row in enumerate(PAIRS)])
+    with_five = [{**row, "score": 3.0 + place % 2 * 0.5} for place, row in enumerate(PAIRS)]
+    write(str(tmp_path / "unlike.jsonl"), with_five)
+    out, errors = good("geometry", "toy", "texts.txt", "--pairs", str(tmp_path / "unlike.jsonl"), "--json")
+
+    found = json.loads(out)["model"]
+    assert (found["alignment"] is None) == ("so there is no alignment" in errors)
+    assert found["positives"] == sum(found["histogram"]["positive"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("texts.txt", "--pairs", "texts.txt"), "alignment needs pairs"),
+        (("missing.txt",), "missing.txt: there is no such file"),
+        (("-", "--pairs", "-"), "only one file can come from standard input"),
+        (("texts.txt", "--before", "./nowhere"), "there is no such folder"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(arguments, words):
+    errors = refused("geometry", "toy", *arguments)
+    assert words in errors
+
+
+# whiten
+
+
+@pytest.mark.parametrize(
+    ("flags", "width"),
+    [((), None), (("--dims", "16"), 16), (("--method", "all-but-the-top"), 64),
+     (("--method", "all-but-the-top", "--remove", "3"), 64)],
+)  # fmt: skip
+def test_a_whitened_folder_opens_everywhere_to_the_same_cosines(tmp_path, flags, width):
+    """Ours, sentence-transformers', and those by hand from the vectors before; to 1e-5."""
+    out = tmp_path / "white"
+    _, errors = good("whiten", "trained", "texts.txt", "--out", str(out), *flags)
+    model = nearfar.load(out)
+    vectors = directions(model.embed(TEXTS))
+    with quiet_transformers():
+        other = directions(SentenceTransformer(str(out), device="cpu").encode(TEXTS))
+    before = nearfar.load("trained").embed(TEXTS).astype(np.float64)
+    centered = before - before.mean(axis=0)
+    values, axes = np.linalg.eigh(centered.T @ centered / len(TEXTS))
+    kept = axes[:, ::-1][:, : vectors.shape[1]]
+    if "--method" in flags:
+        top = axes[:, ::-1][:, : 3 if "--remove" in flags else 1]
+        expected = centered - centered @ top @ top.T
+    else:
+        expected = centered @ kept / np.sqrt(values[::-1][: kept.shape[1]])
+
+    assert f"saved to {out}" in errors
+    assert width is None or vectors.shape[1] == width
+    np.testing.assert_allclose(vectors @ vectors.T, other @ other.T, atol=1e-5)
+    tolerance = 1e-3 if width is None else 1e-4  # the narrowest directions are scaled up most, rounding with them
+    np.testing.assert_allclose(vectors @ vectors.T, directions(expected) @ directions(expected).T, atol=tolerance)
+
+
+def test_whitening_makes_these_very_texts_balanced(tmp_path):
+    good("whiten", "trained", "texts.txt", "--out", str(tmp_path / "white"), "--dims", "16")
+    values = json.loads(good("geometry", str(tmp_path / "white"), "texts.txt", "--before", "trained", "--json")[0])
+
+    assert values["before"]["anisotropy"] > 0.2
+    assert abs(values["model"]["anisotropy"]) < 0.02
+    assert values["model"]["dim"] == 16
+
+
+def test_the_folder_says_what_it_is_and_forgets_the_threshold(tmp_path):
+    """A threshold of the cosines before means nothing behind the map."""
+    out = tmp_path / "white"
+    assert "threshold" in nearfar.load("trained").card.task
+    _, errors = good("whiten", "trained", "texts.txt", "--out", str(out), "--dims", "4")
+    card = nearfar.load(out).card
+
+    assert card.transform == {"kind": "whitening", "dims": 4, "texts": len(TEXTS)}
+    assert card.task == {"kind": "pairs"}
+    assert "the threshold of the model's dev rows is left out" in errors
+    assert "a whitening, fitted to 90 texts: vectors have 4 numbers" in (out / "README.md").read_text()
+    assert card.objective == nearfar.load("trained").card.objective
+
+
+def test_a_second_map_is_fitted_behind_the_first(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    good("whiten", "toy", "texts.txt", "--out", str(first), "--method", "all-but-the-top")
+    _, errors = good("whiten", str(first), "texts.txt", "--out", str(second), "--dims", "8")
+    vectors = nearfar.load(second).embed(TEXTS).astype(np.float64)
+
+    assert "fitted behind it, and both are stored as one" in errors
+    np.testing.assert_allclose(np.cov(vectors.T, bias=True), np.eye(8), atol=2e-3)
+    assert nearfar.load(second).card.transform["before"]["kind"] == "all-but-the-top"
+    assert sorted(path.name for path in second.glob("[0-9]_*")) == ["1_Pooling", "2_Dense"]
+
+
+def test_training_from_a_whitened_folder_starts_from_the_encoder_and_says_so(tmp_path):
+    good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "white"), "--dims", "8")
+    _, errors = good(
+        "train", "labeled.jsonl", "--encoder", str(tmp_path / "white"), "--objective", "batch-softmax", "--epochs", "1",
+        "--out", str(tmp_path / "again"),
+    )  # fmt: skip
+    model = nearfar.load(tmp_path / "again")
+
+    assert "is left out: training changes the vectors it was fitted to" in errors
+    assert model.card.transform is None
+    assert model.embed(["a text"]).shape == (1, 64)
+
+
+def test_few_texts_are_told(tmp_path):
+    (tmp_path / "few.txt").write_text("one text\nanother one\na third\n")
+    _, errors = good("whiten", "toy", str(tmp_path / "few.txt"), "--out", str(tmp_path / "white"))
+
+    assert "3 texts spread in 2 of 64 directions only; give more texts to keep more" in errors
+    assert nearfar.load(tmp_path / "white").embed(["a text"]).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("texts.txt", "--method", "whitning"), "Did you mean 'whitening'?"),
+        (("texts.txt", "--dims", "65"), "dims must be between 1 and 64"),
+        (("texts.txt", "--dims", "3", "--method", "all-but-the-top"), "--dims is of whitening"),
+        (("texts.txt", "--remove", "3"), "--remove is of all-but-the-top"),
+        (("texts.txt", "--remove", "64", "--method", "all-but-the-top"), "nothing is left"),
+        (("one.txt",), "two vectors or more"),
+        (("missing.txt",), "there is no such file"),
+    ],
+)
+def test_a_map_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, arguments, words):
+    Path("one.txt").write_text("one text\n")
+    errors = refused("whiten", "toy", *arguments, "--out", str(tmp_path / "white"))
+
+    assert words in errors
+    assert not (tmp_path / "white").exists()
+
+
+def test_a_model_is_not_whitened_into_itself_and_a_full_folder_not_replaced(tmp_path):
+    assert "this is the model itself" in refused("whiten", "trained", "texts.txt", "--out", "trained", "--overwrite")
+    (tmp_path / "file.txt").write_text("mine")
+    assert "not empty" in refused("whiten", "toy", "texts.txt", "--out", str(tmp_path))
+    assert nearfar.load("trained").card.transform is None
+
+
+# evaluate --suite
+
+
+def test_a_suite_is_one_table_with_its_mean():
+    out, _ = good("evaluate", "toy", "--suite", "sts", "--data", "data")
+    values = json.loads(good("evaluate", "toy", "--suite", "sts", "--data", "data", "--json")[0])
+    single = json.loads(good("evaluate", "toy", "sts.jsonl", "--json")[0])
+
+    assert values["sets"]["stsb"]["spearman"] == pytest.approx(100 * single["spearman"])
+    assert values["mean"] == values["sets"]["stsb"]["spearman"]
+    assert "mean of 1 set, without simlex999" in out
+    assert f"{values['sets']['simlex999']['spearman']:.2f}" in out
+
+
+def test_the_folder_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", "data")
+    assert "stsb" in good("evaluate", "toy", "--suite", "sts")[0]
+    assert "spearman" in good("evaluate", "toy", "sts.jsonl")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name a FILE to measure on"),
+        (("--suite", "sts"), "--data FOLDER"),
+        (("sts.jsonl", "--suite", "sts", "--data", "data"), "sts.jsonl has no part in it"),
+        (("--suite", "sts", "--data", "data", "--corpus", "x"), "--corpus says nothing to --suite"),
+        (("--suite", "sts", "--data", "nowhere"), "nowhere: there is no such folder"),
+        (("--suite", "sts", "--data", "trained"), "holds no data set of the suite sts"),
+        (("--suite", "stss", "--data", "data"), "--suite is sts or all"),
+    ],
+)
+def test_a_suite_that_cannot_be_measured_is_refused(arguments, words):
+    assert words in refused("evaluate", "toy", *arguments)
