@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from nearfar import __version__
+from nearfar.cli.studies import study_app
 from nearfar.errors import Interrupted, NearfarError
 
 DATA_HELP = (
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(study_app)
 
 DataArgument = Annotated[str, typer.Argument(help=DATA_HELP, metavar="FILE")]
 ModelArgument = Annotated[str, typer.Argument(help="A model folder, or an encoder by name.", metavar="MODEL")]

@@ -1,0 +1,280 @@
+"""From a study file to trials: what is to be run, under names that say what determines the numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nearfar import __version__
+from nearfar.data import Records, folds, limit
+from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
+from nearfar.protocol.records import Cell, DataSet, Plan
+from nearfar.protocol.study import Contender, DataTable, Study
+from nearfar.protocol.trials import Source, Trial, rows_of
+from nearfar.recipe import Recipe
+from nearfar.recipe.paths import ELSEWHERE
+
+SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
+SCORES = {
+    "classes": ("f1_weighted", "f1_macro", "accuracy"),
+    "scores": ("spearman", "pearson"),
+    "pairs": ("f1", "accuracy", "average_precision"),
+    "triplets": ("accuracy",),
+    **dict.fromkeys(("ranking", "positives"), ("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5")),
+}
+"""What can be compared on each kind of rows; the first is meant by ``auto``."""
+NAME = 16
+"""Hexadecimal digits of a trial's name."""
+IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
+"""Settings of the training that change no number."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A study that can begin."""
+
+    plan: Plan
+    trials: dict[str, Trial]
+    """Each trial once, in the order in which they run: contenders on the same fold one after the other."""
+    rows: dict[str, tuple[Records, Records | None]]
+    """All rows of each data set, and those of its official test set."""
+
+
+def plan_study(study: Study) -> Planned:
+    """Read the data, divide it in every way the study needs, and name the trials; all that is wrong is raised here."""
+    base = study.path.absolute().parent
+    rows: dict[str, tuple[Records, Records | None]] = {}
+    sources: dict[str, Source] = {}
+    problems: list[Problem] = []
+    for table in study.data:
+        sources[table.name] = _source(table, base)
+        try:
+            rows[table.name] = rows_of(sources[table.name])
+        except DataError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise DataError(problems)
+    kinds = {
+        (table.name, contender.name): _kind(study, contender, rows[table.name][0])
+        for table in study.data
+        for contender in study.contenders
+    }
+    metric = _metric(study, kinds)
+    sets = []
+    for table in study.data:
+        records, official = rows[table.name]
+        sizes = _sizes(table)
+        problems += _divisible(study, table, records, official, sizes)
+        sets.append(
+            DataSet(
+                name=table.name, file=table.file, test=table.test, limits=sizes, rows=len(records),
+                digest=_digest(records.fingerprint(), None if official is None else official.fingerprint()),
+                kind=kinds[table.name, study.baseline], labels=records.classes(),
+            )
+        )  # fmt: skip
+    if problems:
+        raise DataError(list(dict.fromkeys(problems)))
+    cells, trials = [], dict[str, Trial]()
+    for trial in _trials(study, sets, sources, kinds, metric):
+        trials.setdefault(trial.id, trial)
+        cells.append(
+            Cell(id=trial.id, data=trial.source.name, limit=trial.limit, contender=trial.contender, seed=trial.seed,
+                 fold=trial.fold)
+        )  # fmt: skip
+    plan = Plan(
+        name=study.settings.name, metric=metric, baseline=study.baseline, seeds=study.settings.seeds,
+        folds=study.settings.folds, data=tuple(sets), cells=tuple(cells),
+        contenders={contender.name: contender.own for contender in study.contenders},
+    )  # fmt: skip
+    return Planned(plan, trials, rows)
+
+
+def _trials(
+    study: Study, sets: list[DataSet], sources: Mapping[str, Source], kinds: Mapping[tuple[str, str], str], metric: str
+) -> Iterator[Trial]:
+    settings = study.settings
+    recipes = {contender.name: study.recipe(contender) for contender in study.contenders}
+    for data in sets:
+        rounds = 1 if data.test is not None else settings.folds
+        for size in data.limits:
+            for seed in settings.seeds:
+                for fold in range(rounds):
+                    for contender in study.contenders:
+                        trial = Trial(
+                            id="", source=sources[data.name], limit=size, contender=contender.name,
+                            values=_values(contender, recipes[contender.name]), seed=seed, fold=fold, folds=rounds,
+                            metric=metric, kind=kinds[data.name, contender.name],
+                            search=None if contender.search is None else asdict(contender.search),
+                            keeps_map=seed == settings.seeds[0] and fold == 0,
+                        )  # fmt: skip
+                        name = identity(trial, recipes[contender.name], data.digest)
+                        yield replace(trial, id=name)
+
+
+def identity(trial: Trial, recipe: Recipe, digest: str) -> str:
+    """The name of a trial: a hash of everything that determines its numbers, and of nothing else."""
+    told = asdict(replace(recipe, seed=trial.seed))
+    for key in IRRELEVANT:
+        del told["training"][key]
+    told["data"] = {key: told["data"][key] for key in ("dev", "limit", "per_class")}
+    if isinstance(told["data"]["dev"], str) and told["data"]["dev"] != "auto":
+        told["data"]["dev"] = _content(told["data"]["dev"])
+    told = _with_contents(told)
+    everything = {
+        "nearfar": ".".join(__version__.split(".")[:2]), "recipe": told, "data": digest, "limit": trial.limit,
+        "folds": trial.folds, "fold": trial.fold, "search": trial.search,
+        "metric": trial.metric if trial.search is not None or trial.kind != "plain" else None,
+    }  # fmt: skip
+    return _digest(everything)[:NAME]
+
+
+def _values(contender: Contender, recipe: Recipe) -> dict[str, Any]:
+    """The contender's own words, but with the paths of the resolved recipe."""
+    values = {**contender.values}
+    if "encoder" in values and "name" in values["encoder"]:
+        values["encoder"] = {**values["encoder"], "name": recipe.encoder.name}
+    if isinstance(values.get("data", {}).get("dev"), str):
+        values["data"] = {**values["data"], "dev": recipe.data.dev}
+    weighting = getattr(recipe.objective, "weighting", None)
+    if weighting is not None and "objective" in values:
+        values["objective"] = {**values["objective"], "weighting": weighting}
+    return values
+
+
+def _with_contents(values: Any) -> Any:
+    """Folders of encoders by what is in them, wherever they are."""
+    if isinstance(values, dict):
+        return {key: _with_contents(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_with_contents(value) for value in values]
+    if isinstance(values, str) and values.startswith("/") and Path(values).is_dir():
+        return _content(values)
+    return values
+
+
+@cache
+def _content(name: str) -> str:
+    """A digest of a file, or of all files of a folder."""
+    path = Path(name.rpartition("#")[0] or name) if "#" in name and not Path(name).exists() else Path(name)
+    if not path.exists():
+        return name
+    files = sorted(inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256(name.rpartition("#")[2].encode() if "#" in name else b"")
+    for file in files:
+        digest.update(f"{file.relative_to(path) if path.is_dir() else ''}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return f"content:{digest.hexdigest()}"
+
+
+def _digest(*values: object) -> str:
+    told = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _source(table: DataTable, base: Path) -> Source:
+    keys = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
+    layout: dict[str, Any] = {key: getattr(table, key) for key in keys if getattr(table, key) is not None}
+    if table.columns is not None:
+        layout["columns"] = list(table.columns)
+    return Source(
+        name=table.name, file=_absolute(table.file, base), layout=layout, invalid=table.invalid,
+        test=None if table.test is None else _absolute(table.test, base),
+    )  # fmt: skip
+
+
+def _absolute(name: str, base: Path) -> str:
+    if name == "-" or name.startswith(ELSEWHERE):
+        if name == "-":
+            raise SettingError("a study reads its data more than once, so it cannot be -, standard input; name a file.")
+        return name
+    return str((base / Path(name).expanduser()).absolute())
+
+
+def _sizes(table: DataTable) -> tuple[int | None, ...]:
+    given = table.limit if isinstance(table.limit, tuple) else (table.limit,)
+    return tuple(dict.fromkeys(SIZES[size] if isinstance(size, str) else size for size in given))
+
+
+def _kind(study: Study, contender: Contender, records: Records) -> str:
+    """What the rows are to a contender."""
+    from nearfar.assembly.data import compares_pairs, kind_of, views_suffice
+
+    recipe = study.recipe(contender)
+    kind = kind_of(records, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+    if isinstance(kind, Problem):
+        raise DataError([replace(kind, message=f"contender {contender.name!r}: {kind.message}")])
+    if kind == "plain":
+        raise SettingError(
+            f"contender {contender.name!r} trains on plain texts, which have no labels to be tested by; a study needs "
+            "texts with labels, or pairs."
+        )
+    return kind
+
+
+def _metric(study: Study, kinds: Mapping[tuple[str, str], str]) -> str:
+    """The score that every trial has; ``auto`` is the usual one of the baseline's rows that all have."""
+    asked = study.settings.metric
+    first = kinds[study.data[0].name, study.baseline]
+    shared = [name for name in SCORES[first] if all(name in SCORES[kind] for kind in kinds.values())]
+    metric = asked if asked != "auto" else next(iter(shared), None)
+    if metric is None:
+        raise SettingError(
+            f"{study.where}: the data sets and contenders have no score in common ({_by_kind(kinds)}); make a study of "
+            "each kind of rows."
+        )
+    lacking = [(data, name, kind) for (data, name), kind in kinds.items() if metric not in SCORES[kind]]
+    if lacking:
+        data, name, kind = lacking[0]
+        remedy = f"Choose one of {', '.join(shared)}." if shared else "Make a study of each kind of rows."
+        message = f"study.metric is {metric!r}, but {name!r} on {data!r} has {', '.join(SCORES[kind])}"
+        raise RecipeError([Problem(study.where, message, remedy)])
+    return metric
+
+
+def _by_kind(kinds: Mapping[tuple[str, str], str]) -> str:
+    return "; ".join(f"{name} on {data}: {', '.join(SCORES[kind])}" for (data, name), kind in list(kinds.items())[:4])
+
+
+def _divisible(
+    study: Study, table: DataTable, records: Records, official: Records | None, sizes: tuple[int | None, ...]
+) -> list[Problem]:
+    """What stands in the way of the folds, of any size and seed."""
+    settings, found = study.settings, list[Problem]()
+    k = settings.folds
+    for size in sizes:
+        if size is not None and size > len(records):
+            message = f"limit is {size:,}, but there are only {counted(len(records), 'row')}"
+            return [Problem(table.file, message, "Lower the limit of this data set, or leave it out for all rows.")]
+        for seed in settings.seeds:
+            try:
+                drawn = records if size is None else records.take(limit(records, size, seed=seed))
+                if official is not None:
+                    continue
+                small = [(name, n) for name, n in Counter(drawn.labels or ()).items() if n < k]
+                if small and settings.rare == "refuse":
+                    name, n = min(small, key=lambda each: (each[1], each[0]))
+                    more = f", and {counted(len(small) - 1, 'other class', 'other classes')}" if len(small) > 1 else ""
+                    message = (
+                        f"class {name!r} has {counted(n, 'text')} among the {len(drawn):,} of seed {seed}, fewer than "
+                        f"the {k} folds{more}"
+                    )
+                    remedy = (
+                        'Set fewer folds or a larger limit, leave the class out, or set rare = "keep" in [study]: then '
+                        "some folds test without it."
+                    )
+                    return [Problem(table.file, message, remedy)]
+                folds(drawn, k, seed=seed)
+            except DataError as error:
+                found += [replace(problem, where=table.file) for problem in error.problems]
+            except NearfarError as error:
+                found.append(Problem(table.file, str(error), "Change the limit or the folds."))
+            if found:
+                return found
+    return found

@@ -1,0 +1,404 @@
+"""One trial: rows are drawn, a model is trained on one part of them and measured on the other."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nearfar.data import Layout, Records, folds, limit, read
+from nearfar.errors import NearfarError
+from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, map_bytes
+from nearfar.protocol.study import with_key
+from nearfar.seeding import generator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nearfar.encoding import Model
+    from nearfar.recipe import Recipe
+
+MAPPED = 500
+"""Test texts whose vectors are measured before and after training, and kept for the map."""
+POSITIVES = 2_000
+"""Pairs of classmates at most, for the alignment."""
+BATCH = 64
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the rows of a trial come from."""
+
+    name: str
+    file: str
+    test: str | None = None
+    layout: dict[str, Any] = field(default_factory=dict)
+    invalid: str = "refuse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """All that a trial needs, as JSON has it."""
+
+    id: str
+    source: Source
+    limit: int | None
+    contender: str
+    values: dict[str, Any]
+    """The recipe without data and seed."""
+    seed: int
+    fold: int
+    folds: int
+    metric: str
+    kind: str
+    search: dict[str, Any] | None = None
+    keeps_map: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Trial:
+        """The trial that ``dataclasses.asdict`` took apart."""
+        return cls(**{**values, "source": Source(**values["source"])})
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of a trial, and where the test rows stand in their file."""
+
+    train: Records
+    test: Records
+    rows: Sequence[int]
+
+
+@lru_cache(maxsize=4)
+def read_rows(source: str, layout: tuple[tuple[str, Any], ...], invalid: Any) -> Records:
+    """The rows of a file; trials in a row on the same file read it once."""
+    return read(source, layout_of(dict(layout)), invalid=invalid)
+
+
+def layout_of(values: Mapping[str, Any]) -> Layout:
+    """Columns, as JSON has them."""
+    columns = values.get("columns")
+    return Layout(**{**values, "columns": None if columns is None else tuple(columns)})
+
+
+def rows_of(source: Source) -> tuple[Records, Records | None]:
+    """All rows of a data set, and those of its official test set, if it has one."""
+    layout = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in source.layout.items())
+    records = read_rows(source.file, layout, source.invalid)
+    return records, None if source.test is None else read_rows(source.test, layout, source.invalid)
+
+
+def split(records: Records, test: Records | None, *, size: int | None, seed: int, k: int, fold: int) -> Split:
+    """The rows that are drawn, and which of them this fold tests on."""
+    chosen = list(range(len(records))) if size is None else limit(records, size, seed=seed)
+    drawn = records.take(chosen)
+    if test is not None:
+        return Split(drawn, test, range(len(test)))
+    inside, outside = folds(drawn, k, seed=seed)[fold]
+    return Split(drawn.take(inside), drawn.take(outside), [chosen[place] for place in outside])
+
+
+def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None = None) -> tuple[Record, Files]:
+    """Run a trial in an empty folder; whatever goes wrong with it becomes its record.
+
+    Args:
+        trial: what to run.
+        scratch: a folder for the model, which is of no use afterwards.
+        rows: those of the data set and of its official test set; None reads them.
+    """
+    began, spent = time.perf_counter(), time.process_time()
+    _forget_peak()
+    files: Files = {}
+    try:
+        found, files = _perform(trial, scratch, rows)
+        values: dict[str, Any] = {"status": "done", **found}
+    except NearfarError as error:
+        values = {"status": "failed", "reason": str(error)}
+    except Exception as error:  # a fault of the trial must not be the end of the others
+        values = {"status": "failed", "reason": f"{type(error).__name__}: {error}{_where(error)}"}
+    from nearfar.assembly.card import versions
+
+    record = Record(
+        id=trial.id, data=trial.source.name, limit=trial.limit, contender=trial.contender, seed=trial.seed,
+        fold=trial.fold, metric=trial.metric, kind=trial.kind, versions=versions(),
+        seconds=time.perf_counter() - began, cpu_seconds=time.process_time() - spent, peak_mb=_peak(), **values,
+    )  # fmt: skip
+    return record, files
+
+
+def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None) -> tuple[dict[str, Any], Files]:
+    records, official = rows if rows is not None else rows_of(trial.source)
+    part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    settings: dict[str, Any] = {}
+    searched: list[dict[str, Any]] = []
+    if trial.search is not None:
+        from nearfar.protocol.search import choose_settings
+
+        settings, searched = choose_settings(trial, part.train, scratch)
+    from nearfar.encoding import load
+
+    out = scratch / "model"
+    train(trial, settings, part.train, out)
+    model = load(out)
+    recipe = _told(out, trial.source)
+    found: dict[str, Any] = {
+        "settings": settings, "searched": searched, "texts": len(part.train), "test": len(part.test),
+        "recipe": recipe,
+    }  # fmt: skip
+    files: Files = {JOURNAL: _journal(out)}
+    if model.labels is not None:
+        measured, predictions, kept = _classes(trial, model, part, recipe)
+        if kept is not None:
+            files[MAP] = kept
+    else:
+        measured, predictions = _pairs(model, part)
+    files[PREDICTIONS] = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in predictions).encode()
+    wrong = [name for name, score in measured["scores"].items() if not math.isfinite(score)]
+    if wrong:
+        raise NearfarError(f"the score {wrong[0]} is {measured['scores'][wrong[0]]}; the model computes no numbers.")
+    return {**found, **measured}, files
+
+
+def train(
+    trial: Trial,
+    settings: Mapping[str, Any],
+    records: Records,
+    out: Path,
+    *,
+    dev: Records | None = None,
+    test: Records | None = None,
+    listeners: tuple[Any, ...] = (),
+) -> dict[str, dict[str, float]]:
+    """Train the contender at a point of its search on these rows; returns the scores on dev and test rows, if any."""
+    from rich.console import Console
+
+    from nearfar.assembly import run
+
+    data: dict[str, Any] = dict(trial.values.get("data", {}))
+    for role, rows in (("train", records), ("dev", dev), ("test", test)):
+        if rows is not None:
+            data[role] = str(out.with_suffix(f".{role}.jsonl"))
+            columns = write_rows(rows, Path(data[role]))
+    recipe = recipe_of(trial, settings, {**data, **columns})
+    summary = run(recipe, out, console=Console(quiet=True), listeners=listeners)
+    return {name: dict(report.scores) for name, report in summary.reports.items()}
+
+
+def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]) -> Recipe:
+    """The recipe of a run. What ``auto`` would decide by the clock is decided here: numbers must not depend on it."""
+    import torch
+
+    from nearfar.recipe import build_recipe
+
+    values: dict[str, Any] = {**trial.values, "seed": trial.seed}
+    for key, value in settings.items():
+        values = with_key(values, key, value)
+    training: dict[str, Any] = {"keep_checkpoints": 1, **values.get("training", {})}
+    if training.get("precision", "auto") == "auto" and not torch.cuda.is_available():
+        training["precision"] = "fp32"
+    if trial.kind != "plain" and training.get("metric", "auto") == "auto":
+        training["metric"] = trial.metric
+    return build_recipe({**values, "data": dict(data), "training": training}, where=f"contender {trial.contender}")
+
+
+def write_rows(records: Records, path: Path) -> dict[str, str]:
+    """Write rows as a file that is read back to the same rows; returns which column is which."""
+    names = {1: ("text",), 2: ("text_a", "text_b"), 3: ("anchor", "positive", "negative")}[len(records.texts)]
+    columns: dict[str, Sequence[object]] = dict(zip(names, records.texts, strict=True))
+    told = dict(zip(("text", "pair", "negative"), names, strict=False))
+    for key, values, name in (
+        ("label", records.labels, "label"),
+        ("score", records.scores, "score"),
+        ("query_id", records.queries, "query_id"),
+        ("doc_id", records.documents, "doc_id"),
+    ):
+        if values is not None:
+            columns[name] = values
+            told[key] = name
+    with path.open("w", encoding="utf-8") as file:
+        for row in zip(*columns.values(), strict=True):
+            file.write(json.dumps(dict(zip(columns, row, strict=True))) + "\n")
+    return told
+
+
+def _classes(
+    trial: Trial, model: Model, part: Split, recipe: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[dict[str, Any]], bytes | None]:
+    """Predictions, what they are worth, and how the vectors of the test texts moved."""
+    import torch
+
+    from nearfar.assembly import class_numbers
+    from nearfar.encoding import tokenize
+    from nearfar.encoding.model import in_batches
+    from nearfar.evaluation import class_report
+
+    labels, test = model.labels, part.test
+    assert labels is not None
+    truth = class_numbers(test, labels)
+    table = tokenize(model.tokenizer, test.texts, max_length=model.card.max_length)
+    width = len(labels) + model.model.dim
+    both = in_batches(
+        model.model, table, BATCH, lambda output: torch.cat([output.logits, output.embedding], dim=1), width=width
+    )
+    chances = both[:, : len(labels)].softmax(dim=1).numpy()
+    predicted = chances.argmax(axis=1)
+    report = class_report(truth, predicted, labels)
+    predictions = [
+        {
+            "row": row,
+            **dict(zip(("text",) if len(texts) == 1 else ("text_a", "text_b"), texts, strict=True)),
+            "label": labels[right],
+            "predicted": labels[said],
+            "probabilities": {label: round(float(chance), 6) for label, chance in zip(labels, line, strict=True)},
+        }
+        for row, texts, right, said, line in zip(
+            part.rows, zip(*test.texts, strict=True), truth.tolist(), predicted.tolist(), chances, strict=True
+        )
+    ]
+    shown = sorted(generator(trial.seed, "map", trial.fold).permutation(len(test))[:MAPPED].tolist())
+    after = both[shown, len(labels) :].numpy()
+    before = _before(model, recipe, test.take(shown))
+    pairs = _classmates(truth[shown], trial.seed)
+    measured = {
+        "scores": report.scores,
+        "per_class": {
+            name: {key if key != "texts" else "support": value for key, value in row.items()}
+            for name, row in report.per_class.items()
+        },
+        "labels": list(labels),
+        "confusion": report.confusion.tolist(),
+        "geometry": {"before": _geometry(before, pairs), "after": _geometry(after, pairs)},
+    }
+    kept = map_bytes([part.rows[place] for place in shown], before, after) if trial.keeps_map else None
+    return measured, predictions, kept
+
+
+def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its pairs."""
+    from nearfar.assembly.measuring import measure
+    from nearfar.assembly.rows import distinct
+    from nearfar.evaluation import score_pairs
+
+    test = part.test
+    report, told = measure(model, test, batch_size=BATCH)
+    measured = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": told}
+    texts, columns = distinct(test.texts)
+    if len(columns) != 2:
+        return measured, []
+    cosines = score_pairs(model.model, model.tokenize(texts), *columns, batch_size=BATCH)
+    predictions: list[dict[str, Any]] = []
+    for place, (row, cosine) in enumerate(zip(part.rows, cosines.tolist(), strict=True)):
+        line: dict[str, Any] = {"row": row, "text_a": test.texts[0][place], "text_b": test.texts[1][place]}
+        if test.labels is not None:
+            line["label"] = test.labels[place]
+        if test.scores is not None:
+            line["score"] = test.scores[place]
+        predictions.append({**line, "predicted": round(cosine, 6)})
+    return measured, predictions
+
+
+_BEFORE: dict[tuple[object, ...], NDArray[np.float32]] = {}
+"""Vectors of the last few test sets under encoders as they are: contenders on one fold share them."""
+
+
+def _before(model: Model, recipe: Mapping[str, Any], test: Records) -> NDArray[np.float32]:
+    """(m, d) vectors of the encoder before training, pooled and cut as the trained model does."""
+    from nearfar.encoding import build, tokenize
+    from nearfar.encoding.model import in_batches
+
+    card = model.card
+    name = recipe["encoder"]["name"]
+    key = (name, card.pooling, card.max_length, test.fingerprint())
+    if key not in _BEFORE:
+        pooling: Any = card.pooling
+        built = build(name, classes=None, seed=0, pooling=pooling, max_length=card.max_length)
+        table = tokenize(built.tokenizer, test.texts, max_length=card.max_length)
+        vectors = in_batches(
+            built.model, table, BATCH, lambda output: output.embedding, width=built.model.dim
+        )  # fmt: skip
+        while len(_BEFORE) >= 4:
+            del _BEFORE[next(iter(_BEFORE))]
+        _BEFORE[key] = vectors.numpy()
+    return _BEFORE[key]
+
+
+def _classmates(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of texts of one class, in a random order, few enough to be measured."""
+    left, right = np.triu_indices(len(labels), k=1)
+    same = labels[left] == labels[right]
+    left, right = left[same], right[same]
+    order = generator(seed, "classmates").permutation(len(left))[:POSITIVES]
+    return left[order], right[order]
+
+
+def _geometry(vectors: NDArray[np.float32], pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> dict[str, float]:
+    from nearfar.evaluation import alignment, anisotropy, uniformity
+
+    left, right = pairs
+    found = {
+        "alignment": alignment(vectors[left], vectors[right]),
+        "uniformity": uniformity(vectors).value,
+        "anisotropy": anisotropy(vectors),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _journal(out: Path) -> bytes:
+    """The journal of a run; of several stages one after the other, each entry with its stage."""
+    single = out / JOURNAL
+    if single.is_file():
+        return single.read_bytes()
+    lines = []
+    for number, path in enumerate(sorted(out.glob("journal-*.jsonl")), 1):
+        with path.open(encoding="utf-8") as file:
+            lines += [json.dumps({"stage": number, **json.loads(line)}, ensure_ascii=False) for line in file]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _told(out: Path, source: Source) -> dict[str, Any]:
+    """The recipe of a finished run with nothing left open, and without the folder it ran in."""
+    recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
+    columns = {key: value for key, value in source.layout.items() if value is not None}
+    kept = {key: value for key, value in recipe["data"].items() if key in ("dev", "limit", "per_class")}
+    recipe["data"] = {"train": source.file, **({"test": source.test} if source.test else {}), **columns, **kept}
+    return recipe
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line of an unforeseen fault."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" ({Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno})"
+
+
+def _forget_peak() -> None:
+    """Let the peak of the memory begin anew, where the system can do that."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak() -> float:
+    """The highest memory of this process in MB, since :func:`_forget_peak` where that is known."""
+    try:
+        status = Path(f"/proc/{os.getpid()}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
