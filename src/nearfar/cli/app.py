@@ -376,21 +376,23 @@ def mine(
 
 @app.command()
 def report(
-    folder: Annotated[
-        str, typer.Argument(help="The folder of a study, or of a trained model.", metavar="STUDY|MODEL")
-    ],
+    folder: Annotated[str, typer.Argument(help="The folder of a study, or of a trained model.", metavar="STUDY|MODEL")],
     out: Annotated[
         str | None, typer.Option("--out", help="A file, or - for standard output; unset: report.html, tables to -.")
     ] = None,
     form: Annotated[
         str, typer.Option("--format", metavar="html|markdown|csv|latex", help="The page, or the table for a paper.")
     ] = "html",
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE", help="Of a model: labeled rows to predict, map and search.")
+    ] = None,
+    batch_size: BatchOption = 64,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Show a study or a run to people: one page that needs no network, or the table for a paper."""
     from nearfar.cli.reporting import report_command
 
-    report_command(folder, out, form, overwrite=overwrite)
+    report_command(folder, out, form, data=data, batch_size=batch_size, overwrite=overwrite)
 
 
 @app.command()

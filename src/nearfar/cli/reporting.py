@@ -8,13 +8,15 @@ import tempfile
 from pathlib import Path
 
 from nearfar.errors import OutputError, SettingError, did_you_mean
-from nearfar.report import FORMATS, read_source, render, render_page
+from nearfar.report import FORMATS, Source, read_source, render, render_page
 from nearfar.report.page import GENERATOR
 
 PAGE = "report.html"
 
 
-def report_command(folder: str, out: str | None, form: str, *, overwrite: bool) -> None:
+def report_command(
+    folder: str, out: str | None, form: str, *, data: str | None, batch_size: int, overwrite: bool
+) -> None:
     """Write the page or the table; without ``--out`` the page goes to report.html, a table to standard output."""
     known = ("html", *FORMATS)
     if form not in known:
@@ -24,12 +26,28 @@ def report_command(folder: str, out: str | None, form: str, *, overwrite: bool) 
     target = out or (PAGE if form == "html" else "-")
     _check(target, overwrite=overwrite)
     source = read_source(Path(folder))
-    text = render_page(source) if form == "html" else render(source, form)
+    with tempfile.TemporaryDirectory(prefix="nearfar-report-") as scratch:
+        if data is not None:
+            source = _probed(source, data, Path(scratch), batch_size)
+        text = render_page(source) if form == "html" else render(source, form)
     if target == "-":
         sys.stdout.write(text)
         return
     _write(Path(target), text)
     sys.stderr.write(f"written to {target}\n")
+
+
+def _probed(source: Source, data: str, scratch: Path, batch_size: int) -> Source:
+    """The run with its predictions for a file."""
+    if not source.single:
+        raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
+    from nearfar.data import Layout, read
+    from nearfar.report.probing import probe
+
+    source, notes = probe(source, read(data, Layout()), scratch, batch_size=batch_size)
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+    return source
 
 
 def _check(target: str, *, overwrite: bool) -> None:

@@ -139,8 +139,8 @@ def by_size(source: Source) -> Section:
         )
     else:
         remark = (
-            "Lines join sizes of one data set; marks of one size stand beside each other. Bars are 95 % intervals, full "
-            "marks are significant."
+            "Lines join sizes of one data set; marks of one size stand beside each other. Bars are 95 % intervals, "
+            "full marks are significant."
         )
     return section(
         "size", title, legend(names, first=1),

@@ -11,6 +11,7 @@ from typing import Any
 
 from nearfar.errors import OutputError
 from nearfar.protocol.records import (
+    JOURNAL,
     STUDY,
     DataSet,
     Plan,
@@ -47,8 +48,13 @@ class Source:
 
     plan: Plan
     records: tuple[Record, ...]
-    single: bool = False
-    """Whether this is one run, and nothing is compared."""
+    home: Path | None = None
+    """The folder of a single run; None for a study."""
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one run, and nothing is compared."""
+        return self.home is not None
 
     @property
     def metric(self) -> str:
@@ -127,9 +133,11 @@ class Source:
     def _seen(self) -> dict[tuple[tuple[str, int | None], str], list[Prediction]]:
         return {}
 
-    def journal(self, record: Record) -> list[dict[str, Any]]:
-        """What a run wrote down step by step."""
-        return read_journal(record)
+    def journals(self, cell: tuple[str, int | None], contender: str) -> list[list[dict[str, Any]]]:
+        """What each run wrote down step by step."""
+        if self.home is not None:
+            return [_run_journal(self.home)]
+        return [read_journal(record) for record in self.of(cell, contender)]
 
 
 def read_source(folder: Path) -> Source:
@@ -156,8 +164,7 @@ def _run(folder: Path) -> Source:
         card = json.loads((folder / "nearfar.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise OutputError(f"{folder}: the run cannot be read ({cause}). Train it again.") from cause
-    evaluations = (metrics.get("training") or {}).get("evaluations") or []
-    metric = _metric(folder, metrics, evaluations)
+    metric = _metric(folder, metrics)
     name = str((card.get("objective") or {}).get("name") or "model")
     kind = str((card.get("task") or {}).get("kind") or "classes")
     splits = [split for split in ("test", "dev") if isinstance(metrics.get(split), dict)] or ["train"]
@@ -171,7 +178,7 @@ def _run(folder: Path) -> Source:
         ),
         contenders={name: {}}, cells=(),
     )  # fmt: skip
-    return Source(plan, records, single=True)
+    return Source(plan, records, folder)
 
 
 def _split_record(
@@ -193,19 +200,30 @@ def _split_record(
     )  # fmt: skip
 
 
-def _metric(folder: Path, metrics: dict[str, Any], evaluations: list[Any]) -> str:
+def _metric(folder: Path, metrics: dict[str, Any]) -> str:
     """What the run was chosen by; without dev rows, the first score there is."""
-    journal = folder / "journal.jsonl"
-    if journal.is_file():
-        for line in journal.read_text(encoding="utf-8").splitlines():
-            if '"evaluation"' in line:
-                return str(json.loads(line).get("metric"))
+    for entry in _run_journal(folder):
+        if entry.get("kind") == "evaluation" and entry.get("metric"):
+            return str(entry["metric"])
     for split in ("test", "dev"):
         scores = metrics.get(split) or {}
         for name in ("f1_weighted", "spearman", *scores):
             if isinstance(scores.get(name), int | float):
                 return str(name)
-    return "loss" if not evaluations else "accuracy"
+    return "loss"
+
+
+def _run_journal(folder: Path) -> list[dict[str, Any]]:
+    """The journal of a run; of several stages one after the other, each entry with its stage."""
+    single = folder / JOURNAL
+    paths = [single] if single.is_file() else sorted(folder.glob("journal-*.jsonl"))
+    staged = len(paths) > 1
+    found = []
+    for stage, path in enumerate(paths, 1):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            found.append({"stage": stage, **entry} if staged else entry)
+    return found
 
 
 def _classes(entries: list[dict[str, Any]]) -> Iterator[Prediction]:

@@ -33,7 +33,7 @@ def learning_curves(source: Source) -> Section:
     """Loss and dev score along the steps: every run thin, their mean thick."""
     parts = []
     for cell in source.cells[:1] if source.single else source.cells:
-        journals = [[source.journal(run) for run in source.of(cell, name)] for name in source.contenders]
+        journals = [source.journals(cell, name) for name in source.contenders]
         pictures = list(_pictures(source, journals))
         if pictures:
             parts.append((cell_name(*cell), side_by_side(pictures)))
@@ -54,7 +54,7 @@ def conflicts(source: Source) -> Section:
     parts = []
     for cell in source.cells[:1] if source.single else source.cells:
         for name in source.contenders:
-            met = meetings(entry for run in source.of(cell, name) for entry in source.journal(run))
+            met = meetings(entry for journal in source.journals(cell, name) for entry in journal)
             if met:
                 rows = [
                     [said(pair), f"{steps:,}", f"{against:,}", f"{100 * against / steps:.1f}", _share(against / steps),
@@ -90,20 +90,34 @@ def meetings(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int, flo
 
 
 def losses(journal: Sequence[dict[str, Any]]) -> Curve:
-    """Steps and losses of a run."""
-    return _curve((entry.get("step"), entry.get("loss")) for entry in journal if entry.get("kind") == "step")
+    """Steps and losses of a run; the steps of a stage follow those of the one before."""
+    return _curve((step, entry.get("loss")) for step, entry in _counted(journal) if entry.get("kind") == "step")
 
 
 def dev_scores(journal: Sequence[dict[str, Any]], metric: str) -> Curve:
     """Steps and dev scores of a run, by the metric asked for or by the one that decided."""
-    evaluations = [entry for entry in journal if entry.get("kind") == "evaluation"]
+    evaluations = [(step, entry) for step, entry in _counted(journal) if entry.get("kind") == "evaluation"]
     return _curve(
         (
-            entry.get("step"),
+            step,
             (entry.get("scores") or {}).get(metric, (entry.get("scores") or {}).get(entry.get("metric"))),
         )
-        for entry in evaluations
+        for step, entry in evaluations
     )
+
+
+def _counted(journal: Sequence[dict[str, Any]]) -> Iterable[tuple[float | None, dict[str, Any]]]:
+    """Every entry with its step, counted over stages, in each of which steps begin anew."""
+    stage, before, last = None, 0, 0
+    for entry in journal:
+        if entry.get("stage") != stage:
+            stage, before = entry.get("stage"), last
+        step = entry.get("step")
+        if isinstance(step, int):
+            last = before + step
+            yield last, entry
+        else:
+            yield None, entry
 
 
 def _pictures(source: Source, journals: Sequence[Sequence[list[dict[str, Any]]]]) -> Iterable[str]:
