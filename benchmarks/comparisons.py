@@ -91,6 +91,30 @@ def pairs(bench: Bench) -> Contenders:
         yield Contender(f"{OURS}, fp32", "train_nearfar", {**job, "precision": "fp32"})
 
 
+def raw(bench: Bench) -> Contenders:
+    """Plain texts, each its own partner under another dropout mask: simcse here, a column given twice there."""
+    warm, steps = bench.amount(3, 1), bench.amount(18, 2)
+    rows, name = sources.plain(bench.texts)
+    rows = take(rows, (warm + steps) * BATCH)
+    job = {
+        "train": bench.rows("plain", rows), "encoder": bench.minilm(), "warm": warm, "batch": BATCH,
+        "max_length": MAX_LENGTH, "seed": SEED, "objective": {"name": "simcse", "projection": False},
+    }  # fmt: skip
+    graded = sources.graded(bench.texts)[: bench.amount(10_000, 200)]
+    if graded:
+        job["dev"] = bench.rows("graded", graded)
+    bench.notes.append(
+        f"{name}; {steps * BATCH:,} timed texts, each encoded twice, in batches of {BATCH} after {warm * BATCH:,} of "
+        f"warm-up; at most {MAX_LENGTH} tokens a text; temperature 0.05 and no layer behind the vectors for both."
+        + (f" Spearman is that of the cosines of {len(graded):,} STSb dev pairs afterwards." if graded else "")
+    )
+    yield Contender(OURS, "train_nearfar", job)
+    yield Contender(REFERENCE, "pairs_sentence_transformers", job)
+    if bench.bf16:
+        yield Contender(f"{REFERENCE}, bf16", "pairs_sentence_transformers", {**job, "best": True})
+        yield Contender(f"{OURS}, fp32", "train_nearfar", {**job, "precision": "fp32"})
+
+
 def embed(bench: Bench) -> Contenders:
     """Everybody's batch size is their own default."""
     count = bench.amount(20_000, 2_000)
@@ -237,6 +261,7 @@ COMPARISONS: dict[str, Comparison] = {
         "training MiniLM on pairs with multiple negatives", pairs,
         table=lambda standing: speed_table([result for _, result in standing]).replace("texts/s", "pairs/s", 1),
     ),
+    "raw": Comparison("training MiniLM on plain texts by two dropout masks", raw),
     "triple-entropy": Comparison(
         f"triple-entropy with {own.CENTERS:,} centers beside cross-entropy", own.triple_entropy, table=own.cost_table
     ),

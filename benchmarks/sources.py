@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
 from pathlib import Path
@@ -11,6 +12,8 @@ from benchmarks.texts import Rows, Texts
 
 POSITIVE = 4.0
 """STSb goes from 0 to 5; from here on two sentences say the same."""
+PLAIN = 20_000
+"""As many plain texts are read; the file has far more."""
 WORDS = (3, 45)
 """The fewest and the most words of a text of :func:`varying`: about 5 to 60 tokens."""
 
@@ -29,6 +32,15 @@ def all_pairs(texts: Texts) -> tuple[Rows, str]:
     if rows is None:
         return _classmates(texts), "pairs of one class of sample:helpdesk, repeated"
     return _pairs(rows, texts.seed), "STSb pairs of any score"
+
+
+def plain(texts: Texts) -> tuple[Rows, str]:
+    """Sentences without any label, and what they are."""
+    rows = _rows(texts.folder / "wiki_plain" / "train.jsonl.gz", PLAIN)
+    if rows is None:
+        return [{"text": row["text"]} for row in texts.training()], f"texts of {texts.name} without their labels"
+    random.Random(texts.seed).shuffle(rows)
+    return rows, "sentences of Wikipedia"
 
 
 def graded(texts: Texts) -> Rows:
@@ -75,8 +87,8 @@ def _classmates(texts: Texts) -> Rows:
     return _pairs(rows, texts.seed)
 
 
-def _rows(path: Path) -> Rows | None:
+def _rows(path: Path, most: int | None = None) -> Rows | None:
     if not path.is_file():
         return None
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        return [json.loads(line) for line in itertools.islice(file, most)]

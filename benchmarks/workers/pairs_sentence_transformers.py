@@ -1,7 +1,8 @@
 """Training on pairs with sentence-transformers: MultipleNegativesRankingLoss under its own trainer.
 
 Its defaults, but for the batch and the longest text, which are everybody's: fp32, AdamW, batches in random order.
-``"best": true`` adds bf16 where the processor has units for it. The warm-up is a training of its own on other pairs.
+Of rows with one text, that text is both sides. ``"best": true`` adds bf16 where the processor has units for it. The
+warm-up is a training of its own on other pairs.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ def main() -> None:
             report_to="none",
             disable_tqdm=True,
         )
-        data = Dataset.from_dict(
-            {"anchor": [row["text_a"] for row in part], "positive": [row["text_b"] for row in part]}
-        )
+        left, right = ("text", "text") if "text" in part[0] else ("text_a", "text_b")
+        data = Dataset.from_dict({"anchor": [row[left] for row in part], "positive": [row[right] for row in part]})
         clock = TrainerClock()
         made = SentenceTransformerTrainer(
             model=model, args=arguments, train_dataset=data, loss=MultipleNegativesRankingLoss(model),

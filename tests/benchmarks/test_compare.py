@@ -144,7 +144,7 @@ def test_one_thread_means_everybody(bench):
     assert {contender.threads for contender in contenders} == {1}
 
 
-@pytest.mark.parametrize("name", ["finetune", "pairs"])
+@pytest.mark.parametrize("name", ["finetune", "pairs", "raw"])
 def test_contenders_share_model_texts_batch_and_seed(bench, name):
     contenders = list(COMPARISONS[name].contenders(bench))
     for key in ("encoder", "train", "batch", "seed", "max_length", "warm"):
@@ -211,11 +211,12 @@ def test_a_comparison_of_pairs_counts_pairs(bench):
     assert bench.asked == [OURS, "sentence-transformers"]
 
 
-def test_where_bf16_is_fast_pairs_are_trained_in_both_precisions_by_both(bench):
+@pytest.mark.parametrize("name", ["pairs", "raw"])
+def test_where_bf16_is_fast_pairs_are_trained_in_both_precisions_by_both(bench, name):
     bench.bf16 = True
     found = {
         contender.name: (contender.job.get("precision"), contender.job.get("best"))
-        for contender in COMPARISONS["pairs"].contenders(bench)
+        for contender in COMPARISONS[name].contenders(bench)
     }
     assert found == {
         OURS: (None, None), "sentence-transformers": (None, None), "sentence-transformers, bf16": (None, True),
@@ -336,6 +337,21 @@ def test_pairs_and_questions_come_from_the_data_folder(folder):
     found, name = sources.questions(texts)
     assert name == "TREC"
     assert len({row["label"] for row in found}) == 6
+
+
+def test_plain_texts_have_no_labels_and_come_from_the_data_folder(folder, tmp_path):
+    """The first ones of a long file, in one shuffled order; without the folder, those of the sample."""
+    assert all(set(row) == {"text"} for row in sources.plain(Texts(tmp_path / "nothing", seed=1))[0])
+    rows = [{"text": f"sentence {n}"} for n in range(sources.PLAIN + 5)]
+    (folder / "wiki_plain").mkdir()
+    with gzip.open(folder / "wiki_plain" / "train.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    found, name = sources.plain(Texts(folder, seed=1))
+
+    assert "Wikipedia" in name
+    assert found != rows[: sources.PLAIN]
+    assert sorted(row["text"] for row in found) == sorted(row["text"] for row in rows[: sources.PLAIN])
+    assert found == sources.plain(Texts(folder, seed=1))[0]
 
 
 def test_without_the_data_folder_pairs_are_classmates(tmp_path):
