@@ -107,7 +107,9 @@ def trial(
         loss = 1.8 * math.exp(-step / 12) + 0.2 / strength + 0.05 * abs(float(noise.normal()))
         journal.append({"kind": "step", "step": step, "steps": steps, "epoch": 1 + (step - 1) // 10, "loss": loss})
         if conflicts and step % 10 == 0:
-            journal[-1]["conflicts"] = {"sst / sts": {"steps": 10, "conflicts": 4, "cosine": -0.05}}
+            journal[-1]["surgery"] = {
+                "sst / sts": {"steps": 1, "conflicts": int(step == 20), "cosine": 0.01 * step - 0.3}
+            }
         if step % 10 == 0:
             score = float((predicted == given[mine]).mean()) * (1 - 0.5 * math.exp(-step / 9))
             journal.append({"kind": "evaluation", "step": step, "epoch": step // 10, "scores": {"f1_weighted": score},

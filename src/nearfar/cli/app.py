@@ -386,13 +386,14 @@ def report(
     data: Annotated[
         str | None, typer.Option("--data", metavar="FILE", help="Of a model: labeled rows to predict, map and search.")
     ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks: whose rows --data has.")] = None,
     batch_size: BatchOption = 64,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Show a study or a run to people: one page that needs no network, or the table for a paper."""
     from nearfar.cli.reporting import report_command
 
-    report_command(folder, out, form, data=data, batch_size=batch_size, overwrite=overwrite)
+    report_command(folder, out, form, data=data, task=task, batch_size=batch_size, overwrite=overwrite)
 
 
 @app.command()

@@ -15,7 +15,7 @@ PAGE = "report.html"
 
 
 def report_command(
-    folder: str, out: str | None, form: str, *, data: str | None, batch_size: int, overwrite: bool
+    folder: str, out: str | None, form: str, *, data: str | None, task: str | None, batch_size: int, overwrite: bool
 ) -> None:
     """Write the page or the table; without ``--out`` the page goes to report.html, a table to standard output."""
     known = ("html", *FORMATS)
@@ -23,12 +23,14 @@ def report_command(
         raise SettingError(
             f"--format is {', '.join(known[:-1])} or {known[-1]}, got {form!r}.{did_you_mean(form, known)}"
         )
+    if task is not None and data is None:
+        raise SettingError("--task chooses what --data is predicted by; give that, too.")
     target = out or (PAGE if form == "html" else "-")
     _check(target, overwrite=overwrite)
     source = read_source(Path(folder))
     with tempfile.TemporaryDirectory(prefix="nearfar-report-") as scratch:
         if data is not None:
-            source = _probed(source, data, Path(scratch), batch_size)
+            source = _probed(source, data, task, Path(scratch), batch_size)
         text = render_page(source) if form == "html" else render(source, form)
     if target == "-":
         sys.stdout.write(text)
@@ -37,14 +39,14 @@ def report_command(
     sys.stderr.write(f"written to {target}\n")
 
 
-def _probed(source: Source, data: str, scratch: Path, batch_size: int) -> Source:
+def _probed(source: Source, data: str, task: str | None, scratch: Path, batch_size: int) -> Source:
     """The run with its predictions for a file."""
     if not source.single:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
     from nearfar.data import Layout, read
     from nearfar.report.probing import probe
 
-    source, notes = probe(source, read(data, Layout()), scratch, batch_size=batch_size)
+    source, notes = probe(source, read(data, Layout()), scratch, task=task, batch_size=batch_size)
     for note in notes:
         sys.stderr.write(f"note: {note}\n")
     return source

@@ -11,7 +11,7 @@ from nearfar.protocol.records import cell_name
 from nearfar.protocol.statistics import Comparison, Summary
 from nearfar.report import svg
 from nearfar.report.markup import Column, Section, folded, legend, missing, note, paragraph, said, section, table
-from nearfar.report.sources import Source
+from nearfar.report.sources import Source, scale_of, unit
 from nearfar.report.tables import best, caption, chance, comparisons, lines, means, points, sentences, spread, word
 
 ALONE = "One run is no comparison; 'nearfar study run' compares contenders over seeds and folds."
@@ -193,7 +193,8 @@ def cost(source: Source) -> Section:
     if not any(record.seconds for record in source.done):
         return missing("cost", "Cost", "The records have no times.")
     if source.single:
-        return section("cost", "Cost", paragraph(f"The run took {source.done[0].seconds:,.1f} s."))
+        spent = max(record.seconds for record in source.done)
+        return section("cost", "Cost", paragraph(f"The run took {spent:,.1f} s."))
     columns = [Column("Data"), Column("Contender"), Column("Seconds", "num"), Column("CPU seconds", "num"),
                Column("CPU, × baseline", "num"), Column("Peak memory, MB", "num")]  # fmt: skip
     rows = []
@@ -331,8 +332,8 @@ def summary_line(source: Source) -> Sequence[tuple[str, str]]:
     """A few figures for the head of the page: what, and how much."""
     plan = source.plan
     if source.single:
-        found = [(f"{record.data}, {source.unit}", points(record.score, source.scale)) for record in source.done]
-        return [*found, ("Objective", plan.baseline)]
+        return [(f"{record.data}, {unit(record.metric)}", points(record.score, scale_of(record.metric)))
+                for record in source.done]  # fmt: skip
     done, ended = len(source.done), max(len(plan.cells), len(source.records))
     pairs = list(comparisons(source))
     figures = [

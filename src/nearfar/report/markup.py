@@ -18,7 +18,7 @@ class Section:
     title: str
     body: str
     empty: bool = False
-    """Whether it only says why there is nothing to show."""
+    """Whether it only says, in one line, why there is nothing to show."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def section(name: str, title: str, *parts: str) -> Section:
 
 def missing(name: str, title: str, why: str) -> Section:
     """A section without data: one line says why."""
-    return Section(name, title, f'<p class="missing">{said(why)}</p>', empty=True)
+    return Section(name, title, said(why), empty=True)
 
 
 def paragraph(markup: str, class_: str = "") -> str:

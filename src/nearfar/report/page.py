@@ -16,6 +16,8 @@ from nearfar.report.tables import conclusion, lines
 GENERATOR = "nearfar"
 """By this name a page is known to be a report, which may be written anew."""
 
+ABSENT = "absent"
+
 SECTIONS = (
     comparing.scores, comparing.differences, comparing.by_size, comparing.by_classes, watching.learning_curves,
     looking.per_class, looking.confusion, looking.hard_labels, looking.confidence, looking.mistakes,
@@ -32,6 +34,7 @@ def render_page(source: Source) -> str:
         "form-action 'none'"
     )
     sections = [make(source) for make in SECTIONS]
+    shown = "".join(_section(one) for one in sections if not one.empty)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -39,7 +42,7 @@ def render_page(source: Source) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f'<meta name="generator" content="{GENERATOR} {said(__version__)}">\n'
         f"<title>{said(source.plan.name)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"{_header(source)}\n{_contents(sections)}\n<main>\n{''.join(map(_section, sections))}</main>\n"
+        f"{_header(source)}\n{_contents(sections)}\n<main>\n{shown}{_absent(sections)}</main>\n"
         f'<footer>Written by nearfar {said(__version__)}. <a href="#top">Back to the top</a></footer>\n'
         f'<div id="tip" role="tooltip" hidden></div>\n<script>{script}</script>\n</body>\n</html>\n'
     )
@@ -51,7 +54,10 @@ def lead(source: Source) -> str:
     if source.single:
         splits = [record.data for record in source.done]
         measured = f", measured on {said(listed(splits))}" if splits else ""
-        return f"One run of <b>{said(plan.baseline)}</b>{measured}."
+        what = (
+            f"on the tasks {said(listed(list(source.tasks)))}" if source.tasks else f"of <b>{said(plan.baseline)}</b>"
+        )
+        return f"One run {what}{measured}."
     others = [f"<b>{said(name)}</b>" for name in source.contenders[1:]]
     names = [line.name for line in lines(source)]
     sets = said(listed(names)) if 0 < len(names) <= 8 else counted(len(names), "data set")
@@ -78,10 +84,19 @@ def _header(source: Source) -> str:
 
 
 def _contents(sections: list[Section]) -> str:
-    links = "".join(
-        f'<li{" class=empty" if one.empty else ""}><a href="#{one.name}">{said(one.title)}</a></li>' for one in sections
-    )
+    named = [(one.name, one.title) for one in sections if not one.empty]
+    named += [(ABSENT, "Not shown")] if len(named) < len(sections) else []
+    links = "".join(f'<li><a href="#{name}">{said(title)}</a></li>' for name, title in named)
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+
+
+def _absent(sections: list[Section]) -> str:
+    """What there is nothing to show of, and why: one line each."""
+    empty = [one for one in sections if one.empty]
+    if not empty:
+        return ""
+    reasons = "".join(f'<div id="{one.name}"><dt>{said(one.title)}</dt><dd>{one.body}</dd></div>' for one in empty)
+    return f'<section id="{ABSENT}"><h2>Not shown</h2><dl class="absent">{reasons}</dl></section>\n'
 
 
 def _section(one: Section) -> str:

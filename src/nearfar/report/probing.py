@@ -6,7 +6,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,33 +27,29 @@ PAIRS = 20_000
 """Pairs of classmates that the alignment is measured on."""
 
 
-def probe(source: Source, records: Records, scratch: Path, *, batch_size: int = 64) -> tuple[Source, list[str]]:
+def probe(
+    source: Source, records: Records, scratch: Path, *, task: str | None = None, batch_size: int = 64
+) -> tuple[Source, list[str]]:
     """The run with one more data set in front: what it predicts for these rows. Notes say what could not be done.
 
     Args:
         source: a single run of a classifier.
         records: rows with labels.
         scratch: a folder for the predictions, which must outlive the source.
+        task: which task, of a model with several.
         batch_size: texts computed at once.
     """
     if source.home is None:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
     model = load(source.home)
-    if model.labels is None:
-        raise SettingError(f"{source.home}: the model has no class head, and --data shows predicted classes.")
     if records.labels is None:
-        raise DataError([Problem(records.source, "the file has no label column", "Name it in the file: label.")])
-    labels, truth, texts = model.labels, class_numbers(records, model.labels), _rows(records, model)
-    chances = model.probabilities(texts, batch_size=batch_size)
-    report = class_report(truth, chances.argmax(axis=1), labels)
-    shown = sorted(generator(0, "map").permutation(len(records))[:MAPPED].tolist())
-    after = model.embed([texts[place] for place in shown], batch_size=batch_size)
-    before, notes = _before(source.home, model, records.take(shown), batch_size)
-    files = {PREDICTIONS: _predictions(records, labels, truth, chances)}
-    geometry = {"after": _geometry(after, truth[shown])}
-    if before is not None:
-        geometry["before"] = _geometry(before, truth[shown])
-        files[MAP] = map_bytes(shown, before, after)
+        raise DataError([Problem(records.source, "the file has no label column", "Give a file with labels.")])
+    answers = _answers(source.home, model, records, task, batch_size)
+    labels = answers.labels
+    truth = class_numbers(records, labels)
+    report = class_report(truth, np.array([labels.index(one) for one in answers.predicted]), labels)
+    files, geometry, notes = _space(source.home, model, records, truth, batch_size, answers.single)
+    files[PREDICTIONS] = _predictions(records, answers, truth)
     per_class = {
         name: {key if key != "texts" else "support": value for key, value in row.items()}
         for name, row in report.per_class.items()
@@ -70,9 +66,52 @@ def probe(source: Source, records: Records, scratch: Path, *, batch_size: int = 
     assert written is not None
     added = DataSet(name=name, file=records.source, limits=(None,), digest=records.fingerprint(), rows=len(records),
                     kind="classes", labels=tuple(labels))  # fmt: skip
-    plan = replace(source.plan, data=(added, *source.plan.data), metric=metric)
-    others = tuple(replace(other, metric=metric) for other in source.records)
-    return Source(plan, (written, *others), source.home), notes
+    plan = replace(source.plan, data=(added, *source.plan.data))
+    return replace(source, plan=plan, records=(written, *source.records)), notes
+
+
+class _Answers(NamedTuple):
+    """What the model says of each row."""
+
+    labels: tuple[str, ...]
+    predicted: list[str]
+    probabilities: list[dict[str, float]]
+    single: bool
+    """Whether each row is one text for the encoder, so that it has a vector of its own."""
+
+
+def _answers(folder: Path, model: Model, records: Records, task: str | None, batch_size: int) -> _Answers:
+    if task is not None or model.card.task.get("kind") == "tasks":
+        from nearfar.encoding.task_model import load_tasks
+
+        tasks = load_tasks(folder, model)
+        card = tasks.card(task)
+        if card.labels is None:
+            raise SettingError(f"task {card.name!r} predicts a score, and --data shows predicted classes.")
+        said = tasks.predict(card.name, records.texts, batch_size=batch_size)
+        predicted = [str(one.label) for one in said]
+        return _Answers(tuple(card.labels), predicted, [one.probabilities for one in said], card.reads == "texts")
+    if model.labels is None:
+        raise SettingError(f"{folder}: the model has no class head, and --data shows predicted classes.")
+    found = model.predict(_rows(records, model), batch_size=batch_size)
+    return _Answers(model.labels, [one.label for one in found], [one.probabilities for one in found], single=True)
+
+
+def _space(
+    folder: Path, model: Model, records: Records, truth: NDArray[np.int64], batch_size: int, single: bool
+) -> tuple[dict[str, bytes], dict[str, dict[str, float]], list[str]]:
+    """The map of some rows and its geometry, where rows have vectors of their own."""
+    if not single:
+        return {}, {}, ["no map: the task compares two texts, and a pair has no vector of its own"]
+    shown = sorted(generator(0, "map").permutation(len(records))[:MAPPED].tolist())
+    texts = _rows(records, model)
+    after = model.embed([texts[place] for place in shown], batch_size=batch_size)
+    before, notes = _before(folder, model, records.take(shown), batch_size)
+    geometry = {"after": _geometry(after, truth[shown])}
+    if before is None:
+        return {}, geometry, notes
+    geometry["before"] = _geometry(before, truth[shown])
+    return {MAP: map_bytes(shown, before, after)}, geometry, notes
 
 
 def _rows(records: Records, model: Model) -> list[Any]:
@@ -101,20 +140,17 @@ def _before(
     return vectors.numpy(), []
 
 
-def _predictions(
-    records: Records, labels: tuple[str, ...], truth: NDArray[np.int64], chances: NDArray[np.float32]
-) -> bytes:
+def _predictions(records: Records, answers: _Answers, truth: NDArray[np.int64]) -> bytes:
     names = ("text",) if len(records.texts) == 1 else ("text_a", "text_b")
     lines = []
-    for row, (texts, right, line) in enumerate(
-        zip(zip(*records.texts, strict=True), truth.tolist(), chances, strict=True)
-    ):
+    rows = zip(zip(*records.texts, strict=True), truth.tolist(), answers.predicted, answers.probabilities, strict=True)
+    for row, (texts, right, said, chances) in enumerate(rows):
         entry = {
             "row": row,
             **dict(zip(names, texts, strict=True)),
-            "label": labels[right],
-            "predicted": labels[int(line.argmax())],
-            "probabilities": dict(zip(labels, (round(float(chance), 6) for chance in line), strict=True)),
+            "label": answers.labels[right],
+            "predicted": said,
+            "probabilities": {name: round(chance, 6) for name, chance in chances.items()},
         }
         lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

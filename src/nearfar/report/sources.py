@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ METRICS = "metrics.json"
 NAMES = {
     "f1_weighted": "weighted F1", "f1_macro": "macro F1", "f1": "F1", "spearman": "Spearman’s ρ",
     "pearson": "Pearson’s r", "mse": "mean squared error", "map": "MAP", "mrr": "MRR",
-    "average_precision": "average precision",
+    "average_precision": "average precision", "mean": "mean over the tasks",
 }  # fmt: skip
 """How people write metrics; others stand as they are."""
 
@@ -50,6 +50,8 @@ class Source:
     records: tuple[Record, ...]
     home: Path | None = None
     """The folder of a single run; None for a study."""
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    """The metric of each task, of a run on several."""
 
     @property
     def single(self) -> bool:
@@ -59,17 +61,17 @@ class Source:
     @property
     def metric(self) -> str:
         """The metric as people write it."""
-        return NAMES.get(self.plan.metric, self.plan.metric.replace("_", " "))
+        return written(self.plan.metric)
 
     @property
     def scale(self) -> float:
         """What scores are multiplied by on the page."""
-        return 1.0 if self.plan.metric in PLAIN else 100.0
+        return scale_of(self.plan.metric)
 
     @property
     def unit(self) -> str:
         """The metric with its factor, for axes and captions."""
-        return self.metric if self.scale == 1 else f"{self.metric} × 100"
+        return unit(self.plan.metric)
 
     @property
     def better(self) -> Better:
@@ -140,6 +142,29 @@ class Source:
         return [read_journal(record) for record in self.of(cell, contender)]
 
 
+def written(metric: str) -> str:
+    """A metric as people write it.
+
+    >>> written("f1_weighted"), written("has_positive@5")
+    ('weighted F1', 'has positive@5')
+    """
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def scale_of(metric: str) -> float:
+    """What scores of a metric are multiplied by on the page."""
+    return 1.0 if metric in PLAIN else 100.0
+
+
+def unit(metric: str) -> str:
+    """A metric with its factor.
+
+    >>> unit("accuracy"), unit("mse")
+    ('accuracy × 100', 'mean squared error')
+    """
+    return written(metric) if scale_of(metric) == 1 else f"{written(metric)} × 100"
+
+
 def read_source(folder: Path) -> Source:
     """A study's folder, or the folder of a single run."""
     if (folder / STUDY).is_file():
@@ -167,36 +192,44 @@ def _run(folder: Path) -> Source:
     metric = _metric(folder, metrics)
     name = str((card.get("objective") or {}).get("name") or "model")
     kind = str((card.get("task") or {}).get("kind") or "classes")
-    splits = [split for split in ("test", "dev") if isinstance(metrics.get(split), dict)] or ["train"]
-    records = tuple(_split_record(folder, metrics, card, split, name, kind, metric) for split in splits)
+    tasks = metrics.get("metrics") if isinstance(metrics.get("metrics"), dict) else {}
+    splits = [split for split in ("test", "dev") if isinstance(metrics.get(split), dict)]
+    spent = float((metrics.get("training") or {}).get("seconds") or 0.0)
+    shared = Record(
+        id="run", data="train rows", limit=None, contender=name, seed=0, fold=0, status="done", metric=metric,
+        kind=kind, versions=card.get("versions") or {}, seconds=spent, folder=folder,
+        recipe={"objective": card.get("objective") or {}},
+    )  # fmt: skip
+    measured = [
+        (f"{split} rows", metrics[split], metric) if not tasks else (f"{task}, {split} rows", metrics[split][task], own)
+        for split in splits
+        for task, own in (tasks or {"": metric}).items()
+        if not tasks or task in metrics[split]
+    ]
+    records = tuple(_measured(shared, *entry) for entry in measured) or (shared,)
     plan = Plan(
         name=folder.resolve().name, metric=metric, baseline=name, seeds=(0,), folds=1,
         data=tuple(
-            DataSet(name=record.data, file="", limits=(None,), digest="", rows=record.test, kind=kind,
+            DataSet(name=record.data, file="", limits=(None,), digest="", rows=record.test, kind=record.kind,
                     labels=tuple(record.labels))
             for record in records
         ),
         contenders={name: {}}, cells=(),
     )  # fmt: skip
-    return Source(plan, records, folder)
+    return Source(plan, records, folder, tasks)
 
 
-def _split_record(
-    folder: Path, metrics: dict[str, Any], card: dict[str, Any], split: str, name: str, kind: str, metric: str
-) -> Record:
-    values = metrics.get(split) or {}
+def _measured(shared: Record, name: str, values: dict[str, Any], metric: str) -> Record:
+    """What metrics.json says of some rows, as a record."""
     per_class = {
         label: {key: value for key, value in entry.items() if key != "texts"} | {"support": entry.get("texts", 0)}
         for label, entry in (values.get("per_class") or {}).items()
     }
     confusion = values.get("confusion") or []
-    return Record(
-        id=split, data=f"{split} rows", limit=None, contender=name, seed=0, fold=0, status="done", metric=metric,
-        kind=kind, per_class=per_class, labels=values.get("classes") or [], confusion=confusion, folder=folder,
-        scores={key: value for key, value in values.items() if isinstance(value, int | float)},
-        test=sum(map(sum, confusion)), versions=card.get("versions") or {},
-        seconds=float((metrics.get("training") or {}).get("seconds") or 0.0),
-        recipe={"objective": card.get("objective") or {}},
+    return replace(
+        shared, id=name, data=name, metric=metric, per_class=per_class, labels=values.get("classes") or [],
+        confusion=confusion, scores={key: value for key, value in values.items() if isinstance(value, int | float)},
+        test=sum(map(sum, confusion)),
     )  # fmt: skip
 
 

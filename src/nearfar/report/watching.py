@@ -21,7 +21,7 @@ from nearfar.report.markup import (
     table,
     tabs,
 )
-from nearfar.report.sources import Source
+from nearfar.report.sources import Source, scale_of, written
 
 Curve = list[tuple[float, float]]
 WIDTH, HEIGHT = 470, 290
@@ -32,6 +32,8 @@ THIN_LINES = 20
 def learning_curves(source: Source) -> Section:
     """Loss and dev score along the steps: every run thin, their mean thick."""
     parts = []
+    if source.tasks:
+        return _task_curves(source)
     for cell in source.cells[:1] if source.single else source.cells:
         journals = [source.journals(cell, name) for name in source.contenders]
         pictures = list(_pictures(source, journals))
@@ -46,6 +48,31 @@ def learning_curves(source: Source) -> Section:
         "different objectives are not comparable with each other, scores are."
     )
     return section("curves", "Learning curves", legend(source.contenders), tabs(parts), note(remark))
+
+
+def _task_curves(source: Source) -> Section:
+    """The curves of a run on several tasks: one line for each task."""
+    [journal] = source.journals(source.cells[0], source.plan.baseline)
+    names = list(source.tasks)
+    loss = [
+        [thinned(_curve((step, entry["tasks"].get(name, {}).get("loss")) for step, entry in _counted(journal)
+                        if isinstance(entry.get("tasks"), dict)))]
+        for name in names
+    ]  # fmt: skip
+    dev = [
+        [[(x, scale_of(metric) * y) for x, y in dev_scores(journal, f"{name}/{metric}")]]
+        for name, metric in source.tasks.items()
+    ]
+    pictures = []
+    if any(curve for runs in loss for curve in runs):
+        pictures.append(panel("Training loss", _chart(loss, y_title="loss")))
+    if any(curve for runs in dev for curve in runs):
+        pictures.append(panel("Dev score", _chart(dev, y_title="score of the task × 100", dots=True)))
+    if not pictures:
+        return missing("curves", "Learning curves", "The run left no journal with steps (journal.jsonl).")
+    told = ", ".join(f"{name}: {written(metric)}" for name, metric in source.tasks.items())
+    remark = f"One line for each task; the loss is the mean of neighboring steps of the task. Scores: {told}."
+    return section("curves", "Learning curves", legend(names), side_by_side(pictures), note(remark))
 
 
 def conflicts(source: Source) -> Section:
@@ -76,12 +103,7 @@ def meetings(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int, flo
     against: dict[str, int] = {}
     cosines: dict[str, float] = {}
     for entry in entries:
-        found = entry.get("conflicts")
-        if not isinstance(found, dict):
-            continue
-        for pair, meeting in found.items():
-            if not isinstance(meeting, dict):
-                continue
+        for pair, meeting in (entry.get("surgery") or {}).items():
             count = int(meeting.get("steps") or 0)
             steps[pair] = steps.get(pair, 0) + count
             against[pair] = against.get(pair, 0) + int(meeting.get("conflicts") or 0)
@@ -137,7 +159,7 @@ def _pictures(source: Source, journals: Sequence[Sequence[list[dict[str, Any]]]]
 def _chart(series: Sequence[Sequence[Curve]], *, y_title: str, dots: bool = False) -> str:
     points = [point for runs in series for curve in runs for point in curve]
     x = svg.Scale(min(0, *(p[0] for p in points)), max(p[0] for p in points) or 1, 56, WIDTH - 14)
-    low, high = svg.padded((p[1] for p in points), 0.05)
+    low, high = svg.padded((p[1] for p in points), 0.05, least=0.02 * max(1e-6, *(abs(p[1]) for p in points)))
     if min(p[1] for p in points) >= 0:
         low = max(0.0, low)
     y = svg.Scale(low, high, HEIGHT - 46, 34)
