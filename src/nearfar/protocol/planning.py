@@ -16,7 +16,7 @@ from nearfar.data import Records, folds, limit
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.protocol.records import Cell, DataSet, Plan
 from nearfar.protocol.study import Contender, DataTable, Study
-from nearfar.protocol.trials import Source, Trial, rows_of
+from nearfar.protocol.trials import Source, Trial, digest_of, rows_of
 from nearfar.recipe import Recipe
 from nearfar.recipe.paths import ELSEWHERE
 
@@ -74,7 +74,7 @@ def plan_study(study: Study) -> Planned:
         sets.append(
             DataSet(
                 name=table.name, file=table.file, test=table.test, limits=sizes, rows=len(records),
-                digest=_digest(records.fingerprint(), None if official is None else official.fingerprint()),
+                digest=digest_of(records, official),
                 kind=kinds[table.name, study.baseline], labels=records.classes(),
             )
         )  # fmt: skip
@@ -109,7 +109,7 @@ def _trials(
                         trial = Trial(
                             id="", source=sources[data.name], limit=size, contender=contender.name,
                             values=_values(contender, recipes[contender.name]), seed=seed, fold=fold, folds=rounds,
-                            metric=metric, kind=kinds[data.name, contender.name],
+                            metric=metric, kind=kinds[data.name, contender.name], digest=data.digest,
                             search=None if contender.search is None else asdict(contender.search),
                             keeps_map=seed == settings.seeds[0] and fold == 0,
                         )  # fmt: skip

@@ -63,6 +63,8 @@ class Trial:
     folds: int
     metric: str
     kind: str
+    digest: str
+    """Of the rows, which must be those that the study was planned with."""
     search: dict[str, Any] | None = None
     keeps_map: bool = False
 
@@ -82,8 +84,8 @@ class Split:
 
 
 @lru_cache(maxsize=4)
-def read_rows(source: str, layout: tuple[tuple[str, Any], ...], invalid: Any) -> Records:
-    """The rows of a file; trials in a row on the same file read it once."""
+def _read(source: str, layout: tuple[tuple[str, Any], ...], invalid: Any, _state: tuple[int, int] | None) -> Records:
+    """The rows of a file; trials in a row on the same file, in the same state, read it once."""
     return read(source, layout_of(dict(layout)), invalid=invalid)
 
 
@@ -96,8 +98,13 @@ def layout_of(values: Mapping[str, Any]) -> Layout:
 def rows_of(source: Source) -> tuple[Records, Records | None]:
     """All rows of a data set, and those of its official test set, if it has one."""
     layout = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in source.layout.items())
-    records = read_rows(source.file, layout, source.invalid)
-    return records, None if source.test is None else read_rows(source.test, layout, source.invalid)
+    records = _read(source.file, layout, source.invalid, _state(source.file))
+    return records, None if source.test is None else _read(source.test, layout, source.invalid, _state(source.test))
+
+
+def digest_of(records: Records, test: Records | None) -> str:
+    """What rows are called after."""
+    return records.fingerprint() if test is None else f"{records.fingerprint()} {test.fingerprint()}"
 
 
 def split(records: Records, test: Records | None, *, size: int | None, seed: int, k: int, fold: int) -> Split:
@@ -140,6 +147,8 @@ def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | 
 
 def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None) -> tuple[dict[str, Any], Files]:
     records, official = rows if rows is not None else rows_of(trial.source)
+    if rows is None and digest_of(records, official) != trial.digest:
+        raise NearfarError(f"{trial.source.file}: the rows have changed since the study began; run the study again.")
     part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
     settings: dict[str, Any] = {}
     searched: list[dict[str, Any]] = []
@@ -353,6 +362,15 @@ def _geometry(vectors: NDArray[np.float32], pairs: tuple[NDArray[np.int64], NDAr
         "anisotropy": anisotropy(vectors),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _state(source: str) -> tuple[int, int] | None:
+    """When a file was changed, and its size; None for what is no file."""
+    path = Path(source)
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def _journal(out: Path) -> bytes:

@@ -1,0 +1,172 @@
+"""Planning: which trials there are, what they are called after, and which data cannot be divided."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nearfar.data import read
+from nearfar.errors import DataError, NearfarError, SettingError
+from nearfar.protocol.planning import Planned, plan_study
+from nearfar.protocol.study import read_study
+from nearfar.protocol.trials import split
+from tests.protocol.studies import small_study, texts
+
+
+def plan(folder: Path, *edits: tuple[str, str]) -> Planned:
+    return plan_study(read_study(small_study(folder, *edits)))
+
+
+def names(planned: Planned, contender: str) -> set[str]:
+    return {cell.id for cell in planned.plan.cells if cell.contender == contender}
+
+
+def test_there_is_a_trial_for_every_data_set_size_contender_seed_and_fold(tmp_path):
+    """Each cell has one, and no two share a name."""
+    planned = plan(tmp_path, ('file = "t.jsonl"', 'file = "t.jsonl"\nlimit = [12, 18, "XL"]'))
+    cells = {(c.data, c.limit, c.contender, c.seed, c.fold) for c in planned.plan.cells}
+    assert cells == {
+        ("things", size, contender, seed, fold)
+        for size in (12, 18, None)
+        for contender in ("plain", "triple")
+        for seed in (2, 16)
+        for fold in range(3)
+    }
+    assert len(planned.trials) == len(cells) == 36
+    assert planned.plan.metric == "f1_weighted"
+    assert sum(trial.keeps_map for trial in planned.trials.values()) == 6
+
+
+def test_contenders_with_the_same_recipe_share_their_trials(tmp_path):
+    """Under whatever names, and also where one of them spells out a default."""
+    same = ('name = "triple-entropy"\ncenters = 2', 'name = "cross-entropy"\n[contender.training]\nweight_decay = 0.01')
+    planned = plan(tmp_path, same)
+    assert len(planned.plan.cells) == 12
+    assert len(planned.trials) == 6
+    assert names(planned, "plain") == names(planned, "triple")
+
+
+SAME = {
+    "another name of the study": ('name = "small"', 'name = "other"'),
+    "another name of the data": ('name = "things"', 'name = "stuff"'),
+    "another baseline": ("folds = 3", 'folds = 3\nbaseline = "triple"'),
+    "checkpoints": ("epochs = 1", "epochs = 1\nkeep_checkpoints = 5"),
+    "another contender's settings": ("centers = 2", "centers = 3"),
+}
+OTHER = {
+    "epochs": ("epochs = 1", "epochs = 2"),
+    "batches": ("size = 8", "size = 4"),
+    "folds": ("folds = 3", "folds = 4"),
+    "seeds": ("[2, 16]", "[3, 17]"),
+    "a limit": ('file = "t.jsonl"', 'file = "t.jsonl"\nlimit = 12'),
+    "the metric that picks weights": ("folds = 3", 'folds = 3\nmetric = "accuracy"'),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_what_changes_no_number_changes_no_name(tmp_path, case):
+    """So that an edited study keeps its trials."""
+    assert names(plan(tmp_path), "plain") == names(plan(tmp_path, SAME[case]), "plain")
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_what_changes_numbers_changes_all_names(tmp_path, case):
+    """A trial must not be taken for another."""
+    assert not names(plan(tmp_path), "plain") & names(plan(tmp_path, OTHER[case]), "plain")
+
+
+def test_trials_are_named_after_the_rows_and_not_after_their_file(tmp_path):
+    """A moved study keeps its trials; one changed label loses them all."""
+    before = plan(tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    assert plan(tmp_path / "there").trials.keys() == before.trials.keys()
+    path = tmp_path / "there" / "t.jsonl"
+    path.write_text(path.read_text().replace('"fruit"', '"tool"', 1))
+    assert not plan(tmp_path / "there").trials.keys() & before.trials.keys()
+
+
+def test_a_text_and_its_duplicates_are_on_one_side_of_every_fold(tmp_path):
+    """Also where they differ in case and blanks; and every row is tested exactly once."""
+    rows = [
+        {"text": text, "label": label}
+        for label, word in (("a", "apple"), ("b", "hammer"))
+        for n in range(10)
+        for text in (f"{word} {n}", f" {word.upper()}  {n}")
+    ]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records = read(str(tmp_path / "d.jsonl"))
+    for seed in (2, 16, 128):
+        tested: list[int] = []
+        for fold in range(5):
+            part = split(records, None, size=None, seed=seed, k=5, fold=fold)
+            assert not set(part.train.keys()) & set(part.test.keys())
+            assert [records.texts[0][row] for row in part.rows] == part.test.texts[0]
+            tested += part.rows
+        assert sorted(tested) == list(range(40))
+
+
+def test_rows_of_a_sample_are_counted_in_the_file(tmp_path):
+    """A prediction leads back to its line."""
+    records = read(str(texts(tmp_path)))
+    part = split(records, None, size=12, seed=2, k=3, fold=1)
+    assert len(part.train) + len(part.test) == 12
+    assert [records.texts[0][row] for row in part.rows] == part.test.texts[0]
+
+
+def test_an_official_test_set_takes_the_place_of_folds(tmp_path):
+    """Only the seeds vary then."""
+    texts(tmp_path, per_class=4, name="official.jsonl")
+    planned = plan(tmp_path, ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "official.jsonl"'))
+    assert {cell.fold for cell in planned.plan.cells} == {0}
+    assert len(planned.trials) == 4
+
+
+def test_fewer_texts_than_folds_are_refused(tmp_path):
+    """With both numbers."""
+    texts(tmp_path, per_class=2)
+    with pytest.raises(DataError, match=r"class 'fruit' has 2 texts .* fewer than the 5 folds"):
+        plan(tmp_path, ("folds = 3", "folds = 5"))
+    with pytest.raises(DataError, match=r"4 rows with 4 distinct texts cannot make 5 folds"):
+        plan(tmp_path, ("folds = 3", 'folds = 5\nrare = "keep"'))
+
+
+def test_a_class_smaller_than_the_folds_is_refused_unless_it_may_be_missing(tmp_path):
+    """Three texts cannot be in five folds; with rare = "keep" they are in three of them."""
+    path = texts(tmp_path)
+    extra = [{"text": f"cloud {n}", "label": "weather"} for n in range(3)]
+    path.write_text(path.read_text() + "".join(json.dumps(row) + "\n" for row in extra))
+    with pytest.raises(DataError, match=r"class 'weather' has 3 texts .* rare = \"keep\"") as caught:
+        plan(tmp_path, ("folds = 3", "folds = 5"))
+    assert "t.jsonl" in str(caught.value)
+    assert len(plan(tmp_path, ("folds = 3", 'folds = 5\nrare = "keep"')).trials) == 20
+
+
+def test_a_limit_beyond_the_rows_is_refused(tmp_path):
+    """A table must not say 1,000 where there were 24."""
+    with pytest.raises(DataError, match="limit is 1,000, but there are only 24 rows"):
+        plan(tmp_path, ('file = "t.jsonl"', 'file = "t.jsonl"\nlimit = "S"'))
+
+
+def test_a_metric_that_the_data_has_not_is_refused(tmp_path):
+    """With those it has."""
+    with pytest.raises(NearfarError, match="'spearman', but 'plain' on 'things' has f1_weighted, f1_macro, accuracy"):
+        plan(tmp_path, ("folds = 3", 'folds = 3\nmetric = "spearman"'))
+
+
+def test_contenders_that_read_the_rows_differently_share_a_metric(tmp_path):
+    """Labeled pairs are classes to one objective and pairs to another: both have an accuracy."""
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n}", "label": n % 2} for n in range(12)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    planned = plan(tmp_path, ('name = "triple-entropy"\ncenters = 2', 'name = "batch-softmax"'))
+    assert planned.plan.metric == "accuracy"
+
+
+def test_missing_data_is_named(tmp_path):
+    """All files at once."""
+    with pytest.raises(DataError, match=r"none\.jsonl"):
+        plan(tmp_path, ('"t.jsonl"', '"none.jsonl"'))
+    with pytest.raises(SettingError, match="standard input"):
+        plan(tmp_path, ('"t.jsonl"', '"-"'))
