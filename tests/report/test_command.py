@@ -1,0 +1,197 @@
+"""`nearfar report` as a user has it: real runs and a real study on the toy encoder, files, refusals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.report import read_source
+from tests.protocol.studies import small_study
+from tests.report.test_page import NAMES, Reader
+
+FRUIT = ["a ripe apple and a plum", "pears in a bowl", "one grape", "sweet cherries"]
+TOOLS = ["a saw and a hammer", "the old wrench", "pliers for wire", "a drill"]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run the command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code or 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A trained toy model with dev rows, and the file it was trained on."""
+    folder = tmp_path_factory.mktemp("run")
+    rows = [{"text": f"{text} {number}", "label": label} for number in range(6) for label, texts in (
+        ("fruit", FRUIT), ("tool", TOOLS)) for text in texts]  # fmt: skip
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar", "train", "rows.jsonl", "--encoder", "toy", "--epochs", "2", "--batch-size", "8",
+         "--objective", "cross-entropy", "--dev", "0.25", "--set", "training.learning_rate=1e-3", "--out", "model"],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "model"
+
+
+def test_a_study_becomes_a_page_without_loading_torch(study, tmp_path):
+    out = tmp_path / "report.html"
+    code = (
+        "import sys\nfrom nearfar.cli import main\n"
+        f"sys.argv = ['nearfar', 'report', {str(study)!r}, '--out', {str(out)!r}]\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
+    assert done.stderr == f"written to {out}\n"
+    assert set(NAMES) <= set(Reader(out.read_text(encoding="utf-8")).ids)
+
+
+def test_tables_go_to_standard_output_or_to_a_file(study, tmp_path, call):
+    code, printed, _ = call("report", study, "--format", "csv")
+    assert code == 0
+    assert len(list(csv.DictReader(io.StringIO(printed)))) == 12
+    code, printed, errors = call("report", study, "--format", "latex", "--out", tmp_path / "t.tex")
+    assert (code, printed, errors) == (0, "", f"written to {tmp_path / 't.tex'}\n")
+    assert "\\toprule" in (tmp_path / "t.tex").read_text()
+    code, printed, _ = call("report", study, "--format", "markdown")
+    assert printed.startswith("# Objectives on few labels\n")
+
+
+def test_a_report_is_written_anew_but_nothing_else_is_replaced_unasked(study, tmp_path, call):
+    out = tmp_path / "page.html"
+    out.write_text("my own notes")
+    code, _, errors = call("report", study, "--out", out)
+    assert (code, out.read_text()) == (1, "my own notes")
+    assert "the file exists and is no report" in errors
+    assert call("report", study, "--out", out, "--overwrite")[0] == 0
+    written = out.read_text(encoding="utf-8")
+    assert call("report", study, "--out", out)[0] == 0
+    assert out.read_text(encoding="utf-8") == written
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (
+            ["--format", "markdwon"],
+            "--format is html, markdown, csv or latex, got 'markdwon'. Did you mean 'markdown'?",
+        ),
+        (["--out", "{folder}"], "this is a folder; give the name of a file."),
+        (["--out", "{folder}/no/where.html"], "there is no folder"),
+        (["--data", "sample:helpdesk"], "--data is for the report of a single model"),
+        (["--task", "sts"], "--task chooses what --data is predicted by; give that, too."),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(study, tmp_path, call, arguments, why):
+    code, _, errors = call("report", study, *(word.format(folder=tmp_path) for word in arguments))
+    assert code == 1
+    assert why in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_folder_that_is_neither_is_refused(tmp_path, call):
+    code, _, errors = call("report", tmp_path)
+    assert code == 1
+    assert "neither a study (study.json) nor a finished run (metrics.json)" in errors
+
+
+def test_a_single_run_shows_curves_classes_and_confusion(model, tmp_path, call):
+    out = tmp_path / "run.html"
+    assert call("report", model, "--out", out)[0] == 0
+    page = out.read_text(encoding="utf-8")
+    read = Reader(page)
+    assert "One run of <b>cross-entropy</b>, measured on dev rows." in page
+    metrics = json.loads((model / "metrics.json").read_text())
+    assert f"{100 * metrics['dev'][read_source(model).plan.metric]:.2f}" in page
+    assert "Training loss" in read.texts["curves"]
+    assert "Dev score" in read.texts["curves"]
+    assert "fruit" in read.texts["per-class"] + read.texts["confusion"]
+    assert "'nearfar report MODEL --data FILE' makes some" in read.texts["mistakes"]
+
+
+def test_a_single_run_on_a_file_shows_what_it_predicts_there(model, tmp_path, call):
+    rows = [{"text": text, "label": label} for label, texts in (("fruit", FRUIT), ("tool", TOOLS)) for text in texts]
+    rows += [{"text": f"{text} again", "label": "tool"} for text in FRUIT]  # wrong labels
+    data = tmp_path / "new.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    out = tmp_path / "run.html"
+    code, _, errors = call("report", model, "--data", data, "--out", out)
+    assert code == 0, errors
+    page = out.read_text(encoding="utf-8")
+    read = Reader(page)
+    for name in ("mistakes", "confidence", "map", "geometry"):
+        assert "new.jsonl" in read.texts[name]
+    assert "a ripe apple and a plum again" in read.texts["mistakes"]
+    assert "Before training" in read.texts["map"]
+    code, _, errors = call("predict", model, data, "--out", tmp_path / "said.jsonl")
+    said = [json.loads(line)["label"] for line in (tmp_path / "said.jsonl").read_text().splitlines()]
+    wrong = sum(one != row["label"] for one, row in zip(said, rows, strict=True))
+    assert f"{wrong} of 12 predictions wrong" in read.texts["confusion"]
+
+
+def test_labels_the_model_does_not_know_are_refused(model, tmp_path, call):
+    data = tmp_path / "other.jsonl"
+    data.write_text('{"text": "a b", "label": "spam"}\n', encoding="utf-8")
+    code, _, errors = call("report", model, "--data", data, "--out", tmp_path / "x.html")
+    assert code == 1
+    assert "spam" in errors
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_model_without_class_head_has_no_classes_to_show(tmp_path, call):
+    pairs = "text_a,text_b\n" + "".join(f"{one},{two}\n" for one, two in zip(FRUIT, TOOLS, strict=True))
+    (tmp_path / "pairs.csv").write_text(pairs)
+    assert (
+        call("train", tmp_path / "pairs.csv", "--encoder", "toy", "--epochs", "1", "--out", tmp_path / "pairs")[0] == 0
+    )
+    assert call("report", tmp_path / "pairs", "--out", tmp_path / "p.html")[0] == 0
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "No score was measured" in page
+    assert "Training loss" in page
+    (tmp_path / "l.csv").write_text("text,label\na,b\n")
+    code, _, errors = call("report", tmp_path / "pairs", "--data", tmp_path / "l.csv", "--out", tmp_path / "q.html")
+    assert (code, "no class head" in errors) == (1, True)
+
+
+@pytest.mark.slow
+def test_a_real_study_becomes_a_report_with_every_section_it_has_data_for(tmp_path):
+    file = small_study(tmp_path, ("seeds = [2, 16]", "seeds = [2]"))
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar", "study", "run", str(file), "--out", str(tmp_path / "study"), "--workers", "1"],
+        capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar", "report", str(tmp_path / "study"), "--out", str(tmp_path / "r.html")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    read = Reader(page)
+    shown = page[: page.index('id="absent"')]
+    for name in ("scores", "differences", "size", "curves", "per-class", "confusion", "confidence", "map", "geometry",
+                 "cost", "settings"):  # fmt: skip
+        assert f'<section id="{name}">' in shown, name
+    assert "too few runs to tell triple from plain" in page.lower()
+    assert "objective.name" in read.texts["settings"]
