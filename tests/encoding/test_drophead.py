@@ -157,3 +157,28 @@ def test_other_encoders_are_refused_with_those_that_work(tiny, family, setting):
 def test_dropping_everything_is_refused(tiny, setting, value):
     with pytest.raises(SettingError, match=rf"encoder\.{setting} must be 0 or more and below 1, got {value}"):
         opened(tiny("bert"), **{setting: value})
+
+
+def test_on_several_threads_heads_are_dropped_by_the_seed_alone(tiny):
+    """Each part of the batch has a stream of its own, so nothing depends on who is first."""
+    built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0, drophead=0.5, cutoff=0.1)
+    table = tokenize(built.tokenizer, [["a text of some words that goes on and on"] * 24], max_length=30)
+    model = built.model.train()
+    results = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for _ in range(3):
+            model.zero_grad()
+            torch.manual_seed(4)
+            vectors = model(model.inputs(table, np.arange(24))).embedding
+            vectors.square().sum().backward()
+            results.append((vectors.detach(), model.network.encoder.layer[0].attention.self.value.weight.grad.clone()))
+    finally:
+        torch.set_num_threads(threads)
+
+    assert int(table.lengths.sum()) >= 2 * 128  # enough for more than one thread
+    assert len(results[0][0].unique(dim=0)) > 20
+    for vectors, gradient in results[1:]:
+        assert vectors.equal(results[0][0])
+        assert gradient.equal(results[0][1])
