@@ -11,7 +11,7 @@ import typer
 
 from nearfar import __version__
 from nearfar.cli.studies import study_app
-from nearfar.errors import Interrupted, NearfarError
+from nearfar.errors import Interrupted, NearfarError, SettingError
 
 DATA_HELP = (
     "CSV, TSV, JSONL (also .gz), Parquet, .txt, a folder saved by datasets, hub:NAME, sample:helpdesk, "
@@ -47,6 +47,9 @@ ThresholdOption = Annotated[
     typer.Option("--threshold", help="The cosine from which a pair is a yes; unset: that of the model's dev rows."),
 ]
 LinesOption = Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", help="Which task, of a model trained with several ([[task]] tables).")
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is already there.")]
 
 
@@ -162,13 +165,23 @@ def evaluate(
     threshold: ThresholdOption = None,
     invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
+    task: TaskOption = None,
+    mistakes: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show the N most confident mistakes of a task on FILE.")
+    ] = 0,
     json_: JsonOption = False,
 ) -> None:
     """Measure a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite."""
+    from nearfar.cli.tasks import evaluate_tasks_command, holds_tasks
     from nearfar.cli.using import evaluate_command, file_or_suite
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
+    if task is not None or (holds_tasks(model) and suite is None and corpus is None):
+        evaluate_tasks_command(model, task, source, layout, invalid, batch_size, mistakes=mistakes, as_json=json_)
+        return
+    if mistakes:
+        raise SettingError("--mistakes shows those of a task: of a model trained with [[task]] tables.")
     others = {"--label": label, "--corpus": corpus, "--corpus-text": corpus_text, "--threshold": threshold}
     source = file_or_suite(source, suite, data, others)
     if suite is not None and data is not None:
@@ -248,15 +261,34 @@ def predict(
     out: Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")] = "-",
     text: TextOption = None,
     pair: PairOption = None,
+    task: TaskOption = None,
     invalid: InvalidOption = None,
     batch_size: BatchOption = 64,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Label texts: one JSON object a line with text, label and probabilities."""
+    """Label texts: one JSON object a line with text, label and probabilities, or the score of a task."""
+    from nearfar.cli.tasks import holds_tasks, predict_tasks_command
     from nearfar.cli.using import predict_command
     from nearfar.data import Layout
 
+    if task is not None or holds_tasks(model):
+        layout = Layout(text=text, pair=pair)
+        predict_tasks_command(model, task, source, out, layout, invalid, batch_size, overwrite=overwrite)
+        return
     predict_command(model, source, out, Layout(text=text, pair=pair), invalid, batch_size, overwrite=overwrite)
+
+
+@app.command()
+def export(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the classifier.")],
+    task: TaskOption = None,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Write the classifier of one of several tasks as a folder that AutoModelForSequenceClassification opens."""
+    from nearfar.cli.tasks import export_command
+
+    export_command(model, task, out, overwrite=overwrite)
 
 
 @app.command()
@@ -386,7 +418,9 @@ def report(
     data: Annotated[
         str | None, typer.Option("--data", metavar="FILE", help="Of a model: labeled rows to predict, map and search.")
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks: whose rows --data has.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Of a model with several tasks: whose rows --data has.")
+    ] = None,
     batch_size: BatchOption = 64,
     overwrite: OverwriteOption = False,
 ) -> None:

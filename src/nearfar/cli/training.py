@@ -26,6 +26,12 @@ def train_command(
     """Put the recipe together, run it, and say what came out."""
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
+    from nearfar.cli.tasks import recipe_with_tasks, train_tasks_command
+
+    if (tasks := recipe_with_tasks(source, out, resume=resume)) is not None:
+        laid_over = gather_overrides(given, settings)
+        train_tasks_command(tasks, out, laid_over, resume=resume, overwrite=overwrite, dry_run=dry_run)
+        return
     recipe = gather_recipe(source, out, given, settings, resume=resume)
     if dry_run:
         from nearfar.assembly.data import read_data
@@ -66,19 +72,7 @@ def gather_recipe(
 ) -> Recipe:
     """The recipe of a file, a folder to resume, or of flags alone; every flag lies over it."""
     here = Path.cwd()
-    overrides, problems = list[Override](), list[Problem]()
-    for key, flag, value in given:
-        spoken = f"{flag} {value}"
-        overrides.append(Override(tuple(key.split(".")), _from_here(key, value, here), spoken))
-    for text in settings:
-        try:
-            override = parse_override(text)
-            key = ".".join(override.path)
-            overrides.append(Override(override.path, _from_here(key, override.value, here), override.flag))
-        except RecipeError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise RecipeError(problems)
+    overrides = gather_overrides(given, settings)
     if source is None:
         stored = out / "recipe.toml"
         if not resume:
@@ -93,6 +87,25 @@ def gather_recipe(
         path = Path(source)
         return resolve_paths(read_recipe(path, overrides), path.absolute().parent)
     return resolve_paths(build_recipe({"data": {"train": source}}, overrides, where="nearfar train"), here)
+
+
+def gather_overrides(given: Sequence[tuple[str, str, object]], settings: Sequence[str]) -> list[Override]:
+    """What flags and ``--set`` lay over a recipe."""
+    here = Path.cwd()
+    overrides, problems = list[Override](), list[Problem]()
+    for key, flag, value in given:
+        spoken = f"{flag} {value}"
+        overrides.append(Override(tuple(key.split(".")), _from_here(key, value, here), spoken))
+    for text in settings:
+        try:
+            override = parse_override(text)
+            key = ".".join(override.path)
+            overrides.append(Override(override.path, _from_here(key, override.value, here), override.flag))
+        except RecipeError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise RecipeError(problems)
+    return overrides
 
 
 def _from_here(key: str, value: object, here: Path) -> object:

@@ -1,0 +1,517 @@
+"""A whole run of several tasks: from a recipe with ``[[task]]`` tables to one saved, evaluated model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from nearfar.assembly.card import versions
+from nearfar.assembly.output import (
+    CHECKPOINTS,
+    JOURNAL,
+    METRICS,
+    RECIPE,
+    check_output,
+    check_room,
+    open_output,
+    write_whole,
+)
+from nearfar.assembly.rows import Report
+from nearfar.assembly.running import run
+from nearfar.assembly.task_card import task_readme
+from nearfar.assembly.tasks import (
+    Ready,
+    build_aim,
+    check_dev,
+    judge,
+    make_task_feed,
+    read_task,
+    task_evaluator,
+    truth_of,
+)
+from nearfar.batching import Rows
+from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, describe
+from nearfar.encoding import Built, Card, build, save
+from nearfar.encoding.bundle import objective_weights
+from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks, save_heads
+from nearfar.errors import SettingError, counted
+from nearfar.evaluation import PairReport
+from nearfar.recipe import Recipe, Training
+from nearfar.recipe.schema import Batches
+from nearfar.recipe.tasks import TaskRecipe, TaskStage, read_task_recipe, task_toml
+from nearfar.seeding import stream
+from nearfar.training import (
+    CheckpointStore,
+    Journal,
+    Listener,
+    LiveBar,
+    PlainLog,
+    Plan,
+    Progress,
+    choose_precision,
+    duration,
+    fit,
+    plan_run,
+    read_journal,
+)
+from nearfar.training.optim import freeze, unused_weights
+from nearfar.training.surgery import Conflicts, Meeting
+from nearfar.training.tasks import TaskFeed, TaskLearner, TaskStep
+
+MEAN: Any = "mean"
+"""The score that picks the model."""
+STAGES = "stages"
+QUICK_STEPS = 30
+"""A run of so few steps begins at once, without batches to estimate its time by."""
+HEAD_FACTOR = 20
+"""How much faster heads learn than the encoder, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class TaskSummary:
+    """What a finished run of several tasks reports."""
+
+    out: Path
+    progress: Progress | None
+    """None when the run in the folder had finished before."""
+    reports: dict[str, dict[str, Report]]
+    """For dev and test, where there is any, the report of each task."""
+    metrics: dict[str, str]
+    """The score of each task that counts in the mean."""
+
+
+def plan_tasks(recipe: TaskRecipe) -> tuple[TaskRecipe, list[Ready], list[str]]:
+    """The recipe with nothing left open, the tasks with their data, and what the user should know."""
+    tasks = [read_task(recipe, task) for task in recipe.task]
+    notes = [note for ready in tasks for note in ready.notes]
+    picks = check_dev(tasks)
+    if not picks:
+        notes.append("no task has dev data, so the last weights are kept")
+    training = recipe.training
+    accumulate = training.accumulate
+    if training.surgery != "none":
+        if len(tasks) < 2 or recipe.turns.kind == "sequential":
+            why = "there is one task" if len(tasks) < 2 else 'turns.kind = "sequential" trains one task after the other'
+            raise SettingError(
+                f"training.surgery compares the gradients of several tasks in a step, but {why}; set it to "
+                '"none", or choose round-robin or sampled turns.'
+            )
+        if accumulate == 1:
+            accumulate = len(recipe.turns.order) if recipe.turns.kind == "round-robin" else 0
+            accumulate = accumulate or len(tasks)
+            notes.append(
+                f"training.surgery compares the gradients of the tasks of a step, so a step has {accumulate} batches; "
+                "training.accumulate sets another number"
+            )
+    epochs = training.epochs or 5
+    every = training.evaluate_every
+    sizes = {ready.name: -(-len(ready.data.train) // (ready.task.batch_size or recipe.batches.size)) for ready in tasks}
+    if every == "auto":
+        steps = epochs * -(-len(_schedule(recipe, sizes, epochs)) // accumulate)
+        every = "epoch" if epochs <= 10 else max(1, steps // 10)
+    chosen = replace(
+        training, epochs=epochs, learning_rate=training.learning_rate or 5e-5, accumulate=accumulate,
+        evaluate_every=every,
+    )  # fmt: skip
+    return replace(recipe, training=chosen, task=tuple(ready.task for ready in tasks)), tasks, notes
+
+
+def _schedule(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
+    turns = recipe.turns
+    sampled = turns.kind in ("sampled", "annealed")
+    for name, given, fits in (
+        ("order", turns.order, not sampled), ("weights", turns.weights, sampled), ("steps", turns.steps, sampled),
+        ("temperature", turns.temperature, turns.kind == "sampled"),
+    ):  # fmt: skip
+        if given and not fits:
+            raise SettingError(f'turns.{name} changes nothing where turns.kind is "{turns.kind}"; remove it.')
+    seed = stream(recipe.seed, "turns")
+    if turns.kind == "sequential":
+        return Sequential(tasks=sizes, epochs=epochs, order=turns.order)
+    if turns.kind == "round-robin":
+        return RoundRobin(tasks=sizes, order=turns.order)
+    if turns.kind == "annealed":
+        return Annealed(
+            tasks=sizes, seed=seed, epochs=epochs, drop=turns.drop, weights=turns.weights, steps=turns.steps
+        )
+    return Sampled(
+        tasks=sizes, seed=seed, by=turns.by, temperature=turns.temperature, weights=turns.weights, steps=turns.steps
+    )
+
+
+def run_tasks(
+    recipe: TaskRecipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    console: Console | None = None,
+    listeners: tuple[Listener, ...] = (),
+) -> TaskSummary:
+    """Train the tasks of a recipe, after its stages, and save encoder and heads into ``out``."""
+    main = int(os.environ.get("RANK", "0")) == 0
+    console = console or Console(stderr=True)
+
+    def say(text: str) -> None:
+        if main:
+            console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    recipe, tasks, notes = plan_tasks(recipe)
+    metrics = {ready.name: ready.card.metric for ready in tasks}
+    if not check_output(out, resume=resume, overwrite=overwrite):
+        say(f"{out}: this run has finished; there is nothing to resume.")
+        return TaskSummary(out, None, {}, metrics)
+    if recipe.training.trackers:
+        raise SettingError("training.trackers do not follow several tasks yet; the journal has all curves. Remove it.")
+    for note in notes:
+        say(f"note: {note}")
+    if main:
+        open_output(out, resume=resume)
+        if not (out / RECIPE).exists():
+            write_whole(out / RECIPE, task_toml(recipe))
+    encoder = recipe.encoder.name
+    for number, stage in enumerate(recipe.stage, 1):
+        say(f"stage {number} of {len(recipe.stage)}, before the tasks: {stage.objective.name}")
+        folder = out / STAGES / str(number)
+        run(_plain_stage(recipe, stage, encoder, number), folder, resume=folder.exists(), console=console)
+        encoder = str(folder)
+    accelerator = Accelerator(
+        mixed_precision="no",
+        cpu=not (torch.cuda.is_available() or torch.backends.mps.is_available()),
+        project_dir=str(out),
+    )
+    try:
+        return _run(recipe, tasks, encoder, out, accelerator, console, say, listeners, resume=resume)
+    finally:
+        accelerator.end_training()
+
+
+def _plain_stage(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int) -> Recipe:
+    training = Training(
+        epochs=stage.epochs or 1, learning_rate=stage.learning_rate, precision=recipe.training.precision,
+        checkpoint_every=recipe.training.checkpoint_every, keep_checkpoints=recipe.training.keep_checkpoints,
+    )  # fmt: skip
+    return Recipe(
+        seed=stream(recipe.seed, "stage", number) % 2**31, data=stage.data, objective=stage.objective,
+        encoder=replace(recipe.encoder, name=encoder), training=training,
+        batches=Batches(size=stage.batch_size, chunk=recipe.batches.chunk, shuffle=stage.shuffle),
+    )  # fmt: skip
+
+
+def _run(
+    recipe: TaskRecipe, tasks: list[Ready], encoder: str, out: Path, accelerator: Accelerator, console: Console,
+    say: Callable[[str], None], listeners: tuple[Listener, ...], *, resume: bool,
+) -> TaskSummary:  # fmt: skip
+    main = bool(accelerator.is_main_process)
+    settings = recipe.encoder
+    precision, reason = choose_precision(recipe.training.precision)
+    built = build(
+        encoder, classes=None, seed=stream(recipe.seed, "head"), pooling=settings.pooling,
+        max_length=settings.max_length, dropout=settings.dropout, fast=settings.fast,
+    )  # fmt: skip
+    cards = [ready.card for ready in tasks]
+    network = TaskNetwork(built.model, cards, shared=recipe.shared_layer, seed=stream(recipe.seed, "heads") % 2**62)
+    aims, feeds = [], {}
+    for note in built.notes:
+        say(f"note: {note}")
+    for ready in tasks:
+        aim, told = build_aim(ready, built.model.dim, recipe.seed)
+        aims.append(aim)
+        feeds[ready.name] = make_task_feed(ready, aim, built, recipe)
+        cut = feeds[ready.name].tokens.truncated
+        told += [
+            f"task {ready.name}: {cut:,} texts are longer than {built.max_length} tokens and are cut there"
+        ] * bool(cut)
+        for note in told:
+            say(f"note: {note}")
+    epochs = recipe.training.epochs or 0
+    schedule = _schedule(recipe, {name: len(feed.sampler) for name, feed in feeds.items()}, epochs)
+    feed = TaskFeed(feeds, schedule)
+    learner = TaskLearner(
+        network, aims, precision=precision, uncertainty=recipe.training.weighting == "uncertainty"
+    ).to(accelerator.device)
+    if main:
+        check_room(
+            out, sum(4 * weight.numel() for weight in learner.parameters()), keep=recipe.training.keep_checkpoints
+        )
+    training = replace(recipe.training, metric=MEAN)
+    plan = plan_run(cast(Any, feed), training)
+    seconds, frozen = _try_out(learner, feed, accelerator, timed=plan.steps > QUICK_STEPS)
+    if frozen:
+        say(f"note: weights that take no part in any task stay as they are: {', '.join(frozen[:4])}")
+    weights = sum(weight.numel() for weight in learner.parameters())
+    say(_opening(recipe, tasks, built, weights, f"{precision} ({reason}) on {accelerator.device.type}"))
+    for line in _turns(schedule, epochs):
+        say(line)
+    say(_announcement(recipe, plan, None if seconds is None else _estimate(seconds, schedule, plan, recipe)))
+    evaluators = _evaluators(tasks, built, network)
+    identity = _identity(recipe, tasks, accelerator.num_processes)
+    progress = _train(
+        recipe, training, learner, feed, plan, evaluators.get("dev"), out, accelerator, console, listeners,
+        identity=identity, resume=resume,
+    )  # fmt: skip
+    reports = {split: evaluate() for split, evaluate in evaluators.items()}
+    cards = [_finished(ready, reports) for ready in tasks]
+    if main:
+        journal = read_journal(out / JOURNAL)
+        found = _metrics(tasks, progress, reports, journal, learner)
+        write_whole(out / METRICS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        save_heads(out, network, objective_weights(learner.objectives))
+        card = Card(
+            pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize,
+            objective={ready.name: ready.task.objective.name for ready in tasks}, versions=versions(),
+            task=describe_tasks(cards, shared=recipe.shared_layer),
+        )  # fmt: skip
+        readme = task_readme(recipe, tasks, cards, card, found)
+        save(out, built.model, built.tokenizer, card, readme=readme)
+        _tidy(out, len(recipe.stage))
+    accelerator.wait_for_everyone()
+    return TaskSummary(out, progress, reports, {ready.name: ready.card.metric for ready in tasks})
+
+
+def _train(
+    recipe: TaskRecipe, training: Training, learner: TaskLearner, feed: TaskFeed, plan: Plan,
+    evaluate: Callable[[], dict[str, Report]] | None, out: Path, accelerator: Accelerator, console: Console,
+    listeners: tuple[Listener, ...], *, identity: str, resume: bool,
+) -> Progress:  # fmt: skip
+    main = bool(accelerator.is_main_process)
+    rate = training.learning_rate
+    assert rate is not None
+    quiet = console if main else Console(quiet=True)
+    watcher = (LiveBar if console.is_terminal and main else PlainLog)(quiet, plan.steps)
+    metrics: dict[str, str] = {task.name: task.metric for task in recipe.task}
+    take = TaskStep(recipe.seed, surgery=recipe.training.surgery == "pcgrad", combine=recipe.training.combine)
+
+    def scores() -> dict[str, float]:
+        assert evaluate is not None
+        return mean_scores(evaluate(), metrics)
+
+    try:
+        return fit(
+            cast(Any, learner), cast(Any, feed), training,
+            rates={"encoder": rate, "head": training.head_learning_rate or HEAD_FACTOR * rate, "objective": 100 * rate},
+            seed=recipe.seed, chunk=recipe.batches.chunk, accelerator=accelerator,
+            store=CheckpointStore(out / CHECKPOINTS, keep=training.keep_checkpoints),
+            journal=Journal(out / JOURNAL if main else None), listeners=(watcher, *listeners),
+            evaluate=None if evaluate is None else scores, identity=identity, resume=resume, take=take,
+        )  # fmt: skip
+    finally:
+        watcher.close()
+
+
+def mean_scores(reports: dict[str, Report], metrics: dict[str, str]) -> dict[str, float]:
+    """The score of each task, and their mean, which picks the model."""
+    own = {f"{name}/{metrics[name]}": report.scores[metrics[name]] for name, report in reports.items()}
+    return {**own, MEAN: float(np.mean(list(own.values())))}
+
+
+def _evaluators(tasks: list[Ready], built: Built, network: TaskNetwork) -> dict[str, Callable[[], dict[str, Report]]]:
+    """What measures all tasks that have such rows; the thresholds of the test rows are those of the dev rows."""
+    thresholds: dict[str, dict[str, float]] = {}
+    found: dict[str, Callable[[], dict[str, Report]]] = {}
+    for split in ("dev", "test"):
+        rows = {ready.name: getattr(ready.data, split) for ready in tasks}
+        parts = {
+            ready.name: task_evaluator(ready, built, network, rows[ready.name])
+            for ready in tasks
+            if rows[ready.name] is not None and len(rows[ready.name])
+        }
+        if not parts:
+            continue
+
+        def evaluate(parts: dict[str, Callable[..., Report]] = parts, split: str = split) -> dict[str, Report]:
+            reports = {
+                name: measure(thresholds.get(name) if split == "test" else None) for name, measure in parts.items()
+            }
+            for name, report in reports.items():
+                if split == "dev" and isinstance(report, PairReport):
+                    thresholds[name] = report.thresholds
+            return reports
+
+        found[split] = evaluate
+    return found
+
+
+def _finished(ready: Ready, reports: dict[str, dict[str, Report]]) -> TaskCard:
+    """The card of a task, with the thresholds that its dev rows chose."""
+    report = reports.get("dev", {}).get(ready.name)
+    if not isinstance(report, PairReport):
+        return ready.card
+    return replace(ready.card, threshold=report.threshold, accuracy_threshold=report.accuracy_threshold)
+
+
+def _try_out(
+    learner: TaskLearner, feed: TaskFeed, accelerator: Accelerator, *, timed: bool
+) -> tuple[dict[str, float] | None, list[str]]:
+    """Two rows of each task forward and backward: which weights take part. With ``timed``, also a batch of each."""
+    learner.train()
+    rank, world = accelerator.process_index, accelerator.num_processes
+    seconds: dict[str, float] = {}
+    first: dict[str, Rows] = {}
+    for rows in feed.sampler.batches(0):
+        first.setdefault(feed.task_of(rows), rows)
+    start = 0
+    with torch.random.fork_rng(devices=[]):
+        for own in feed.feeds.values():
+            few = start + np.arange(min(2, len(own)))
+            start += len(own)
+            for batch in feed.batches(learner.model, few, None, rank=rank, world=world):
+                learner(batch.to(accelerator.device))[0].backward()
+        frozen = unused_weights(learner)
+        freeze(learner, frozen)
+        learner.zero_grad(set_to_none=True)
+        for name, rows in first.items() if timed else ():
+            began = time.perf_counter()
+            for batch in feed.batches(learner.model, rows[:16], None, rank=rank, world=world):
+                learner(batch.to(accelerator.device))[0].backward()
+            seconds[name] = (time.perf_counter() - began) / len(rows[:16])
+            learner.zero_grad(set_to_none=True)
+    return seconds if timed else None, frozen
+
+
+def _estimate(per_row: dict[str, float], schedule: Schedule, plan: Plan, recipe: TaskRecipe) -> float:
+    """Seconds a run will take, from those of a few rows of each task."""
+    sizes = {task.name: task.batch_size or recipe.batches.size for task in recipe.task}
+    steps = schedule.steps_per_task(0)
+    epoch = sum(steps[name] * sizes[name] * per_row.get(name, 0.0) for name in steps)
+    return epoch * plan.steps / plan.steps_per_epoch
+
+
+def _opening(recipe: TaskRecipe, tasks: list[Ready], built: Built, weights: int, where: str) -> str:
+    lines = []
+    for ready in tasks:
+        parts = (("train", ready.data.train), ("dev", ready.data.dev), ("test", ready.data.test))
+        sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
+        about = "scores" if ready.card.labels is None else counted(len(ready.card.labels), "label")
+        lines.append(f"task {ready.name}: {sizes}; {about}, head {ready.card.head['kind']}, {ready.card.metric}")
+    shared = ", a shared layer" if recipe.shared_layer else ""
+    lines.append(
+        f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights with heads{shared}, {built.max_length} tokens; "
+        f"{where}"
+    )
+    return "\n".join(lines)
+
+
+def _turns(schedule: Schedule, epochs: int) -> list[str]:
+    """What each task has of an epoch, once where all epochs have the same."""
+    told = [describe(schedule, epoch).replace(" step", " batch", 1) for epoch in range(epochs)]
+    if len(set(told)) == 1:
+        return [f"batches of an epoch: {told[0]}"]
+    return [f"batches of epoch {number}: {line}" for number, line in enumerate(told, 1)]
+
+
+def _announcement(recipe: TaskRecipe, plan: Plan, seconds: float | None) -> str:
+    training, turns = recipe.training, recipe.turns
+    how = [f"turns: {turns.kind}"]
+    if training.surgery != "none":
+        how.append(f"surgery: {training.surgery}")
+    if training.weighting != "fixed":
+        how.append(f"weights by {training.weighting}")
+    if training.accumulate > 1:
+        how.append(f"{training.accumulate} batches a step")
+    about = "" if seconds is None else f", about {duration(seconds)}"
+    return f"{'; '.join(how)}; {counted(training.epochs or 0, 'epoch')}; {counted(plan.steps, 'step')}{about}"
+
+
+def _metrics(
+    tasks: list[Ready], progress: Progress, reports: dict[str, dict[str, Report]], journal: list[dict[str, Any]],
+    learner: TaskLearner,
+) -> dict[str, Any]:  # fmt: skip
+    metrics = {ready.name: ready.card.metric for ready in tasks}
+    found: dict[str, Any] = {}
+    for split, own in reports.items():
+        found[split] = {name: report.to_dict() for name, report in own.items()}
+        if len(own) == len(tasks):
+            found[split][MEAN] = mean_scores(own, metrics)[MEAN]
+    found["metrics"] = metrics
+    found["training"] = {
+        "steps": progress.step,
+        "best_step": progress.best["step"] if progress.best else progress.step,
+        "evaluations": progress.evaluations,
+        "texts_per_second": progress.texts / progress.seconds if progress.seconds else None,
+        "seconds": progress.seconds,
+    }
+    met = met_in(journal)
+    if met is not None:
+        found["surgery"] = met.entry()
+    if learned := learner.learned_weights():
+        found["task_weights"] = learned
+    return found
+
+
+def met_in(journal: list[dict[str, Any]]) -> Conflicts | None:
+    """How the tasks got on with each other in all steps of a journal; None where no step had surgery."""
+    total: Conflicts | None = None
+    for entry in journal:
+        if "surgery" not in entry:
+            continue
+        meetings = {}
+        for pair, own in entry["surgery"].items():
+            one, _, other = pair.partition(" / ")
+            cosine = own["cosine"] if own["cosine"] is not None else 0.0
+            meetings[one, other] = Meeting(
+                steps=own["steps"], conflicts=own["conflicts"], cosines=cosine * own["steps"]
+            )
+        names = tuple(dict.fromkeys(name for pair in meetings for name in pair))
+        step = Conflicts(tasks=names, meetings=meetings)
+        total = step if total is None else total + step
+    return total
+
+
+def _identity(recipe: TaskRecipe, tasks: list[Ready], processes: int) -> str:
+    """What must be equal for a checkpoint to be continued; how often things are stored does not matter."""
+    plain = replace(recipe.training, keep_checkpoints=1, checkpoint_every="epoch")
+    prints = " ".join(ready.data.fingerprint() for ready in tasks)
+    text = task_toml(replace(recipe, training=plain))
+    return hashlib.sha256(f"{text}\n{prints}\n{processes}".encode()).hexdigest()
+
+
+def _tidy(out: Path, stages: int) -> None:
+    """Remove what only a resumed run needs; of the stages, keep the journals."""
+    for number in range(1, stages + 1):
+        journal = out / STAGES / str(number) / JOURNAL
+        if journal.is_file():
+            os.replace(journal, out / JOURNAL.replace(".", f"-stage-{number}.", 1))
+    shutil.rmtree(out / STAGES, ignore_errors=True)
+    shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+
+
+def evaluate_saved(
+    folder: Path, model: TaskModel, task: str | None = None, *, batch_size: int = 64
+) -> tuple[dict[str, dict[str, Report]], list[str]]:
+    """All tasks of a saved model, or one, on the dev and test rows that its own recipe names; and what to know."""
+    recipe = read_task_recipe(folder / RECIPE)
+    notes: list[str] = []
+    found: dict[str, dict[str, Report]] = {}
+    for table in recipe.task:
+        if task not in (None, table.name):
+            continue
+        card = model.card(table.name)
+        ready = read_task(recipe, table)
+        notes += ready.notes
+        own = {"threshold": card.threshold, "accuracy_threshold": card.accuracy_threshold}
+        thresholds = (
+            None if card.threshold is None else {name: value for name, value in own.items() if value is not None}
+        )
+        for split, records in (("dev", ready.data.dev), ("test", ready.data.test)):
+            if records is not None and len(records):
+                outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
+                report = judge(card, outputs, truth_of(card, records), thresholds)
+                found.setdefault(split, {})[card.name] = report
+    if not found:
+        raise SettingError(
+            f"{folder}: its recipe names no dev or test rows; give --task and FILE to measure a task on others."
+        )
+    return found, notes

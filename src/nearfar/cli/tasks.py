@@ -1,0 +1,207 @@
+"""Models of several tasks on the command line: ``train``, ``predict``, ``evaluate`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from nearfar.errors import DataError, OutputError, Problem, SettingError
+from nearfar.recipe import Override
+from nearfar.recipe.tasks import has_tasks, read_task_recipe, task_toml
+
+if TYPE_CHECKING:
+    from nearfar.assembly.rows import Report
+    from nearfar.data import Layout, Records
+    from nearfar.encoding.task_model import TaskCard, TaskModel
+
+
+def holds_tasks(model: str) -> bool:
+    """Whether a name is that of a folder with a model of several tasks."""
+    try:
+        card = json.loads((Path(model) / "nearfar.json").read_text(encoding="utf-8"))
+        return bool(card["task"]["kind"] == "tasks")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def recipe_with_tasks(source: str | None, out: Path, *, resume: bool) -> Path | None:
+    """The recipe to train, where it is one of several tasks."""
+    path = out / "recipe.toml" if source is None and resume else Path(source or "")
+    return path if path.suffix == ".toml" and has_tasks(path) else None
+
+
+def train_tasks_command(
+    path: Path, out: Path, overrides: Sequence[Override], *, resume: bool, overwrite: bool, dry_run: bool
+) -> None:
+    """Train the tasks, and say what came out."""
+    from nearfar.assembly.multitask import plan_tasks, run_tasks
+
+    recipe = read_task_recipe(path, overrides)
+    if dry_run:
+        chosen, _, notes = plan_tasks(recipe)
+        for note in notes:
+            sys.stderr.write(f"note: {note}\n")
+        sys.stdout.write(task_toml(chosen))
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    summary = run_tasks(recipe, out, resume=resume, overwrite=overwrite, console=console)
+    if summary.progress is None or os.environ.get("RANK", "0") != "0":
+        return
+    for split, reports in summary.reports.items():
+        console.print(_table(split, reports, summary.metrics))
+    best = summary.progress.best
+    if best is not None:
+        console.print(f"kept the weights of step {best['step']}, the best mean on the dev rows", highlight=False)
+    first = next(iter(summary.metrics))
+    console.print(f"saved to {out}; try: nearfar predict {out} --task {first} FILE", highlight=False, soft_wrap=True)
+
+
+def predict_tasks_command(
+    model_name: str, task: str | None, source: str, out: str, layout: Layout, invalid: str | None, batch_size: int, *,
+    overwrite: bool,
+) -> None:  # fmt: skip
+    """Write one JSON object a row: texts, and label with probabilities, or score."""
+    from nearfar.cli.using import check_target, handling, say_notes, write_target
+    from nearfar.data import read
+    from nearfar.encoding.task_model import load_tasks
+
+    check_target(out, overwrite=overwrite)
+    model = load_tasks(model_name)
+    card = model.card(task)
+    records = read(source, layout, invalid=handling(invalid), need="text")
+    _check_shape(card, records)
+    answers = model.predict(card.name, records.texts, batch_size=batch_size)
+    names = ("text",) if card.reads == "texts" else ("text_a", "text_b")
+
+    def write(file: IO[bytes]) -> None:
+        for place, answer in enumerate(answers):
+            row: dict[str, Any] = {name: column[place] for name, column in zip(names, records.texts, strict=True)}
+            if answer.label is not None:
+                row["label"] = answer.label
+            if answer.probabilities:
+                row["probabilities"] = {name: round(chance, 6) for name, chance in answer.probabilities.items()}
+            if answer.score is not None:
+                row["score"] = round(answer.score, 6)
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+    write_target(out, write)
+    say_notes(f"{source}: {note}" for note in records.notes)
+
+
+def evaluate_tasks_command(
+    model_name: str, task: str | None, source: str | None, layout: Layout, invalid: str | None, batch_size: int, *,
+    mistakes: int = 0, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure one task on a file, or all tasks on the dev and test rows of their own recipe."""
+    from rich.console import Console
+
+    from nearfar.assembly.multitask import MEAN, evaluate_saved, mean_scores
+    from nearfar.assembly.tasks import judge, truth_of, worst
+    from nearfar.cli.tables import report_table
+    from nearfar.cli.using import handling, say_notes
+    from nearfar.data import read
+    from nearfar.encoding.task_model import load_tasks
+
+    model = load_tasks(model_name)
+    if source is None:
+        if mistakes:
+            raise SettingError("--mistakes are those of one task on a file; give --task and FILE.")
+        named = None if task is None else model.card(task).name
+        found, notes = evaluate_saved(Path(model_name), model, named, batch_size=batch_size)
+        metrics = {card.name: card.metric for card in model.tasks.values()}
+        if as_json:
+            values: dict[str, Any] = {}
+            for split, reports in found.items():
+                values[split] = {name: report.to_dict() for name, report in reports.items()}
+                values[split][MEAN] = mean_scores(reports, metrics)[MEAN]
+            sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+        else:
+            for split, reports in found.items():
+                Console().print(_table(split, reports, metrics))
+        say_notes(notes)
+        return
+    card = model.card(task)
+    records = read(source, layout, invalid=handling(invalid))
+    _check_shape(card, records)
+    outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
+    truth = truth_of(card, records)
+    report = judge(card, outputs, truth, _thresholds(card))
+    wrong = worst(card, outputs, truth, records, mistakes)
+    if as_json:
+        own = report.to_dict() | ({"mistakes": wrong} if mistakes else {})
+        sys.stdout.write(json.dumps(own, ensure_ascii=False, indent=2) + "\n")
+    else:
+        Console().print(report_table(report, f"{card.name}, {source}: {len(records):,} rows"))
+        if mistakes:
+            Console().print(_mistakes(wrong))
+    say_notes(f"{source}: {note}" for note in records.notes)
+
+
+def export_command(model_name: str, task: str | None, out: Path, *, overwrite: bool) -> None:
+    """Write the classifier of one task as other tools know it."""
+    from nearfar.encoding.task_export import export_task
+    from nearfar.encoding.task_model import load_tasks
+
+    if out.is_file():
+        raise OutputError(f"{out}: this is a file; give a folder for the model.")
+    if out.is_dir() and any(out.iterdir()) and not overwrite:
+        raise OutputError(
+            f"{out}: the folder is not empty. Replace its files with --overwrite, or choose another --out."
+        )
+    model: TaskModel = load_tasks(model_name)
+    card = model.card(task)
+    export_task(model, card.name, out)
+    sys.stderr.write(f"saved to {out}; open it with AutoModelForSequenceClassification.from_pretrained\n")
+
+
+def _thresholds(card: TaskCard) -> dict[str, float] | None:
+    if card.threshold is None or card.accuracy_threshold is None:
+        return None
+    return {"threshold": card.threshold, "accuracy_threshold": card.accuracy_threshold}
+
+
+def _check_shape(card: TaskCard, records: Records) -> None:
+    if (records.shape == "texts") == (card.reads == "texts") and len(records.texts) <= 2:
+        return
+    wanted = "single texts" if card.reads == "texts" else "pairs of texts"
+    has = "single texts" if records.shape == "texts" else records.shape
+    flags = "--text" if card.reads == "texts" else "--text and --pair"
+    message = f"task {card.name!r} reads {wanted}, and the file has {has}"
+    raise DataError([Problem(records.source, message, f"Name what to read: {flags}; or another task: --task.")])
+
+
+def _table(split: str, reports: dict[str, Report], metrics: dict[str, str]) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"{split}", title_justify="left")
+    for column in ("task", "metric"):
+        table.add_column(column)
+    for column in ("value", "rows"):
+        table.add_column(column, justify="right")
+    values = []
+    for name, report in reports.items():
+        values.append(report.scores[metrics[name]])
+        table.add_row(name, metrics[name], f"{values[-1]:.4f}", f"{report.rows:,}")
+    if len(reports) == len(metrics) and len(values) > 1:
+        table.add_section()
+        table.add_row("mean", "", f"{sum(values) / len(values):.4f}", "")
+    return table
+
+
+def _mistakes(rows: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="most confident mistakes", title_justify="left")
+    for column in ("line", "text", "truth", "said", "how sure"):
+        table.add_column(column)
+    for row in rows:
+        said = row["said"] if isinstance(row["said"], str) else f"{row['said']:.3g}"
+        truth = row["truth"] if isinstance(row["truth"], str) else f"{row['truth']:.3g}"
+        table.add_row(str(row["line"]), " | ".join(row["texts"]), truth, said, f"{row['sure']:.3f}")
+    return table

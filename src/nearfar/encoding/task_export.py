@@ -1,0 +1,94 @@
+"""One task's classifier as an ordinary ``AutoModelForSequenceClassification`` folder, where its head allows it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.task_model import TaskCard, TaskModel
+from nearfar.errors import SettingError
+
+PROBES = ["a text", "another one, somewhat longer than the first", "no", "two words", ""]
+TOLERANCE = 1e-4
+
+
+def export_task(model: TaskModel, task: str, folder: Path) -> None:
+    """Write a folder that ``AutoModelForSequenceClassification`` and ``pipeline`` open to the task's own logits.
+
+    The architecture's head must be able to say the same: that is a linear head on the encoder's pooler, or on the
+    first token through the shared layer. The numbers are compared before anything is written.
+    """
+    card = model.card(task)
+    network = _equal_network(model, card)
+    if network is None or not _agree(model, card, network):
+        kind = model.network.encoder.network.config.model_type
+        raise SettingError(
+            f"task {task!r}: the class head of {kind} cannot say the same as this one, which stands on "
+            f'{_stand(model)}; train with encoder.pooling = "pooler", or with "first" and shared_layer = true, or '
+            "use 'nearfar predict --task'."
+        )
+    with quiet_transformers():
+        network.save_pretrained(folder)
+        tokenizer = model.model.tokenizer
+        limit, tokenizer.model_max_length = tokenizer.model_max_length, model.model.card.max_length
+        tokenizer.save_pretrained(folder)
+        tokenizer.model_max_length = limit
+
+
+def _equal_network(model: TaskModel, card: TaskCard) -> Any | None:
+    """The architecture with its own class head, given our weights; None where they have no place in it."""
+    from transformers import AutoModelForSequenceClassification
+
+    head: Any = model.network.head.tasks[card.name]
+    if not isinstance(head, LinearHead) or card.labels is None:
+        raise SettingError(
+            f"task {card.name!r} has the head {card.head['kind']!r}, which looks at a pair in a way that no ordinary "
+            "classifier can; only tasks of single texts are exported. Use 'nearfar predict --task' for this one."
+        )
+    encoder, shared = model.network.encoder, model.network.head.shared
+    config = copy.deepcopy(encoder.network.config)
+    config.id2label = dict(enumerate(card.labels))
+    config.label2id = {label: place for place, label in enumerate(card.labels)}
+    config.problem_type = "single_label_classification"
+    with torch.random.fork_rng(devices=[]), quiet_transformers():
+        try:
+            kind: Any = AutoModelForSequenceClassification
+            network: Any = kind.from_config(config)
+        except ValueError:  # an architecture without classifiers
+            return None
+    base = network.base_model
+    base.load_state_dict(encoder.network.state_dict(), strict=False)
+    pooler = getattr(getattr(base, "pooler", None), "dense", None)
+    last: Any = getattr(network, "classifier", None)
+    if encoder.pooling == "pooler" and shared is None and isinstance(last, nn.Linear):
+        last.load_state_dict(head.linear.state_dict())
+    elif encoder.pooling == "first" and shared is not None and isinstance(last, nn.Linear) and pooler is not None:
+        pooler.load_state_dict(shared.linear.state_dict())
+        last.load_state_dict(head.linear.state_dict())
+    elif encoder.pooling == "first" and shared is not None and hasattr(last, "dense") and hasattr(last, "out_proj"):
+        last.dense.load_state_dict(shared.linear.state_dict())
+        last.out_proj.load_state_dict(head.linear.state_dict())
+    else:
+        return None
+    return network.eval()
+
+
+def _agree(model: TaskModel, card: TaskCard, network: Any) -> bool:
+    ours = torch.from_numpy(model.outputs(card.name, [PROBES]))
+    limit = model.model.card.max_length
+    inputs = model.model.tokenizer(PROBES, padding=True, truncation=True, max_length=limit, return_tensors="pt")
+    with torch.inference_mode():
+        theirs = network(**inputs).logits
+    return bool((ours - theirs).abs().max() < TOLERANCE * max(1.0, float(ours.abs().max())))
+
+
+def _stand(model: TaskModel) -> str:
+    named = {"mean": "the mean of all tokens", "first": "the first token", "pooler": "the encoder's pooler"}
+    shared = ", through the shared layer" if model.network.head.shared is not None else ""
+    return f"{named[model.network.encoder.pooling]}{shared}"

@@ -1,0 +1,288 @@
+"""One encoder with a head for each of several tasks, and the two files that hold the heads.
+
+The folder is that of any encoder (:mod:`nearfar.encoding.bundle`), so every tool opens the encoder. ``nearfar.json``
+lists the tasks under ``task``, and ``tasks.safetensors`` holds their heads and the shared layer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from nearfar.encoding.bundle import Card, flush
+from nearfar.encoding.encoder import TextModel
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.model import Model, in_batches, load
+from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
+from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
+from nearfar.errors import EncoderError, SettingError, did_you_mean
+
+WEIGHTS = "tasks.safetensors"
+KIND = "tasks"
+"""The kind of the task in the card of a model with several."""
+ROWS = 4_096
+"""Rows that a head answers at once."""
+
+Reads = Literal["texts", "joined", "apart"]
+"""What a head stands on: single texts, pairs encoded together in both orders, or pairs encoded apart."""
+Columns = tuple[NDArray[np.int64], ...]
+
+
+@dataclass(frozen=True)
+class TaskCard:
+    """What must be known to use a task."""
+
+    name: str
+    kind: Literal["classes", "pairs", "scores"]
+    head: dict[str, Any]
+    metric: str
+    labels: tuple[str, ...] | None = None
+    """The classes in the order of the outputs; under a cosine head no and yes; None for scores."""
+    low: float = 0.0
+    high: float = 1.0
+    """The range of the training scores, to which outputs from 0 to 1 are mapped."""
+    threshold: float | None = None
+    accuracy_threshold: float | None = None
+    """Where a yes begins under a cosine head."""
+
+    @property
+    def reads(self) -> Reads:
+        """What the head stands on."""
+        kind = str(self.head.get("kind"))
+        return "texts" if kind == "linear" else "joined" if kind.startswith("joint") else "apart"
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the head gives."""
+        return 1 if self.labels is None or self.head.get("kind") == "cosine" else len(self.labels)
+
+
+class HeadSet(nn.Module):
+    """The heads of all tasks, and the layer in front of them where there is one.
+
+    Args:
+        dim: width of a text vector.
+        cards: the tasks.
+        shared: whether there is a shared layer.
+    """
+
+    def __init__(self, dim: int, cards: Sequence[TaskCard], *, shared: bool) -> None:
+        super().__init__()
+        self.shared = SharedLayer(dim) if shared else None
+        self.tasks = nn.ModuleDict({card.name: _make_head(card, dim) for card in cards})
+
+    def forward(self, task: str, vectors: Sequence[Tensor]) -> Tensor:
+        """(b, d) vectors of each column of a task -> (b, k).
+
+        The cosine is that of the encoder's own vectors: the shared layer is not in front of it.
+        """
+        head = self.tasks[task]
+        seen = list(vectors)
+        if self.shared is not None and not isinstance(head, CosineHead):
+            seen = [self.shared(column) for column in seen]
+        outputs: Tensor = head(*seen)
+        return outputs
+
+
+def _make_head(card: TaskCard, dim: int) -> LinearHead | PairHead:
+    settings = dict(card.head)
+    if settings.get("kind") == "linear":
+        del settings["kind"]
+        return LinearHead(dim, card.outputs, **settings)
+    return make_pair_head(settings, dim, card.outputs)
+
+
+class TaskNetwork(nn.Module):
+    """An encoder under the heads of several tasks.
+
+    Args:
+        encoder: the text model, without a head of its own.
+        cards: the tasks.
+        shared: whether one layer stands in front of all heads.
+        seed: of the heads' first weights.
+    """
+
+    native = False
+
+    def __init__(self, encoder: TextModel, cards: Sequence[TaskCard], *, shared: bool, seed: int = 0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.head = HeadSet(encoder.dim, cards, shared=shared)
+
+    @property
+    def network(self) -> Any:
+        """The encoder's network, by whose names weights are told apart."""
+        return self.encoder.network
+
+    def inputs(self, table: TokenTable, rows: Sequence[int] | NDArray[np.int64]) -> Inputs:
+        """Rows of a table in the form the encoder reads fastest."""
+        return self.encoder.inputs(table, rows)
+
+    def shared_weights(self) -> list[Tensor]:
+        """The weights that several tasks train."""
+        shared = self.head.shared
+        return [*self.encoder.parameters(), *(() if shared is None else shared.parameters())]
+
+    def answers(self, task: str, vectors: NDArray[np.float32], columns: Columns) -> NDArray[np.float32]:
+        """(n, k) outputs of a task, from vectors of texts and where the texts of each row are among them."""
+        training = self.head.training
+        self.head.eval()
+        device = next(self.encoder.parameters()).device
+        found = [np.zeros((0, self.outputs(task)), dtype=np.float32)]
+        try:
+            with torch.inference_mode():
+                for start in range(0, len(columns[0]), ROWS):
+                    rows = [torch.from_numpy(vectors[column[start : start + ROWS]]).to(device) for column in columns]
+                    found.append(self.head(task, rows).float().cpu().numpy())
+        finally:
+            self.head.train(training)
+        return np.concatenate(found)
+
+    def outputs(self, task: str) -> int:
+        """How many numbers a task's head gives."""
+        head: Any = self.head.tasks[task]
+        return int(head.classes if isinstance(head, LinearHead) else head.outputs)
+
+
+def lay_out(
+    tokenizer: Any, texts: Sequence[Sequence[str]], reads: Reads, max_length: int
+) -> tuple[TokenTable, Columns]:
+    """Texts or pairs as a head stands on them: a table of tokens, and where in it the texts of each row are."""
+    n = len(texts[0])
+    every = np.arange(n, dtype=np.int64)
+    if reads == "texts":
+        return tokenize(tokenizer, texts[:1], max_length=max_length), (every,)
+    left, right = (list(column) for column in texts)
+    if reads == "joined":
+        table = tokenize(tokenizer, [left + right, right + left], max_length=max_length)
+        return table, (every, n + every)
+    places: dict[str, int] = {}
+    columns = tuple(
+        np.array([places.setdefault(text, len(places)) for text in column], dtype=np.int64) for column in (left, right)
+    )
+    return tokenize(tokenizer, [list(places)], max_length=max_length), columns
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of a text or a pair."""
+
+    label: str | None
+    probabilities: dict[str, float]
+    """Of each label; empty where the task has scores, or a cosine head."""
+    score: float | None
+    """In the range of the training scores; under a cosine head with labels, the cosine."""
+
+
+class TaskModel:
+    """A model of several tasks, for use.
+
+    Args:
+        model: the encoder, with tokenizer and card.
+        network: the same encoder under its heads.
+        cards: the tasks.
+    """
+
+    def __init__(self, model: Model, network: TaskNetwork, cards: Sequence[TaskCard]) -> None:
+        self.model = model
+        self.network = network.eval()
+        self.tasks = {card.name: card for card in cards}
+
+    def card(self, task: str | None) -> TaskCard:
+        """A task by its name; a model with one task needs none."""
+        known = list(self.tasks)
+        if task is None and len(known) == 1:
+            return self.tasks[known[0]]
+        if task is None:
+            raise SettingError(f"this model has several tasks; name one with --task: {', '.join(known)}.")
+        if task not in self.tasks:
+            raise SettingError(
+                f"there is no task {task!r}; the tasks are {', '.join(known)}.{did_you_mean(task, known)}"
+            )
+        return self.tasks[task]
+
+    def outputs(self, task: str, texts: Sequence[Sequence[str]], *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, k) what the head gives: logits, a score from 0 to 1, or a cosine. ``texts`` are one or two columns."""
+        card = self.card(task)
+        if len(texts) != (1 if card.reads == "texts" else 2):
+            wanted = "single texts" if card.reads == "texts" else "pairs of texts"
+            raise SettingError(f"task {card.name!r} reads {wanted}; got {len(texts)} columns of texts.")
+        table, columns = lay_out(self.model.tokenizer, texts, card.reads, self.model.card.max_length)
+        encoder = self.network.encoder
+        vectors = in_batches(encoder, table, batch_size, lambda output: output.embedding, width=encoder.dim)
+        return self.network.answers(card.name, vectors.numpy(), columns)
+
+    def predict(self, task: str, texts: Sequence[Sequence[str]], *, batch_size: int = 64) -> list[Answer]:
+        """The answer for each row of one or two columns of texts."""
+        card = self.card(task)
+        return [answer(card, row) for row in self.outputs(card.name, texts, batch_size=batch_size)]
+
+
+def answer(card: TaskCard, outputs: NDArray[np.float32]) -> Answer:
+    """(k,) outputs of a head, in words."""
+    if card.labels is None:
+        return Answer(None, {}, card.low + float(outputs[0]) * (card.high - card.low))
+    if card.head["kind"] == "cosine":
+        cosine = float(outputs[0])
+        cut = 0.5 if card.threshold is None else card.threshold
+        return Answer(card.labels[int(cosine >= cut)], {}, cosine)
+    chances = np.exp(outputs - outputs.max(), dtype=np.float64)
+    chances /= chances.sum()
+    return Answer(card.labels[int(outputs.argmax())], dict(zip(card.labels, chances.tolist(), strict=True)), None)
+
+
+def describe_tasks(cards: Sequence[TaskCard], *, shared: bool) -> dict[str, Any]:
+    """What the card of the folder says of its tasks."""
+    return {"kind": KIND, "shared_layer": shared, "tasks": [asdict(card) for card in cards]}
+
+
+def save_heads(folder: Path, network: TaskNetwork, objective: Mapping[str, Tensor]) -> None:
+    """Write the heads, and the objectives' own weights, before the folder gets its card."""
+    tensors: dict[str, Tensor] = dict(network.head.state_dict())
+    tensors |= {f"objective.{name}": tensor for name, tensor in objective.items()}
+    aside = folder / f".{WEIGHTS}"
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, aside)
+    os.chmod(aside, 0o644)
+    flush(aside)
+    os.replace(aside, folder / WEIGHTS)
+
+
+def is_task_model(card: Card) -> bool:
+    """Whether a card is that of a model with several tasks."""
+    return card.task.get("kind") == KIND
+
+
+def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
+    """Open a model with several tasks; ``model`` is its encoder where that is open already."""
+    model = model or load(name)
+    if not is_task_model(model.card):
+        raise SettingError(f"{name}: this model has no tasks; --task is for models trained with [[task]] tables.")
+    path = Path(name) / WEIGHTS
+    try:
+        cards = [_card(values) for values in model.card.task["tasks"]]
+        network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))
+        tensors = {key: value for key, value in load_file(path).items() if not key.startswith("objective.")}
+        network.head.load_state_dict(tensors)
+    except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as cause:
+        first = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+        raise EncoderError(
+            f"{path}: the heads of the tasks cannot be opened ({first}). Is the folder whole?"
+        ) from cause
+    return TaskModel(model, network, cards)
+
+
+def _card(values: Mapping[str, Any]) -> TaskCard:
+    labels = values["labels"]
+    return TaskCard(**{**values, "labels": None if labels is None else tuple(map(str, labels))})
