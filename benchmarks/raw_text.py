@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 GRID = (("mirror-neither", "mirror-dropout"), ("mirror-mask", "mirror"))
 MEASURES = ("alignment", "uniformity", "anisotropy", "effective_rank")
 LAYER_TEXTS = 200
+LENGTH = 128
+"""Tokens of a text that are read when a model is measured."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -182,8 +185,11 @@ def scrambled(text: str, source: np.random.Generator) -> str:
 def measured(model: Any, settings: argparse.Namespace) -> tuple[Any, Any]:
     """The suite, and the geometry of the texts of STS-B, whose pairs of score 4 or more are the positives."""
     from nearfar.assembly.spaces import measure_space, positive_pairs
+    from nearfar.encoding import Model
     from nearfar.evaluation import SuiteSet, embed_table, evaluate_suite, read_suite
 
+    # whatever length a model was trained with, all read the same of a text
+    model = Model(model.model, model.tokenizer, replace(model.card, max_length=LENGTH))
     sets, _ = read_suite(str(settings.source), "sts")
     sets = [SuiteSet(one.name, one.records.take(limit(one.records, settings.rows, seed=0))) for one in sets]
     scores = evaluate_suite(model, sets)
