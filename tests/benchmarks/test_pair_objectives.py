@@ -40,7 +40,7 @@ def ranking(queries, seed, grades):
             relevant = query % 3 != 0 and place in (1, 3)
             yield {"query_id": f"{seed}q{query}", "query": f"{seed} the {THINGS[query % 8]} {query}",
                    "doc_id": f"{seed}q{query}d{place}", "doc": f"{query} {place} {seed} of a {THINGS[place]}",
-                   "relevance": grades[place % len(grades)] if relevant else 0}  # fmt: skip
+                   "relevance": grades[(query + place) % len(grades)] if relevant else 0}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,7 @@ def test_only_good_answers_are_relevant_in_cqa_a_and_both_grades_in_cqa_b(source
     for data in ("cqa_a", "cqa_b"):
         grades[data] = read(str(files(data, source, tmp_path / data, sizes=Sizes(0, 0, 0)).test)).scores
     assert set(grades["cqa_a"]) == {0.0, 1.0}
+    assert set(grades["cqa_b"]) == {0.0, 1.0, 2.0}
     assert [grade == 2 for grade in grades["cqa_b"]] == [grade == 1 for grade in grades["cqa_a"]]
 
 
