@@ -1,0 +1,271 @@
+"""Several tasks in one run: whose rows are whose, what a step does to the weights, what it writes down."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from nearfar.assembly.multitask import plan_tasks
+from nearfar.assembly.tasks import build_aim, make_task_feed
+from nearfar.batching.schedules import RoundRobin, Sampled
+from nearfar.encoding import build
+from nearfar.encoding.task_model import TaskNetwork
+from nearfar.seeding import stream
+from nearfar.training.steps import take_step
+from nearfar.training.surgery import project
+from nearfar.training.tasks import ScoreError, TaskFeed, TaskLearner, TaskStep, Uncertainty
+
+from .task_runs import task_recipe, write_all
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes a learner and a feed of three tasks, without dropout, so that numbers can be compared."""
+    folder = write_all(tmp_path_factory.mktemp("tasks"))
+
+    def make(*, uncertainty: bool = False, schedule: Any = None, **changes: Any) -> tuple[TaskLearner, TaskFeed]:
+        quiet = {"head": {"dropout": 0.0}}
+        own = {name: {**quiet, **changes.pop(name, {})} for name in ("kind", "same", "close")}
+        recipe, tasks, _ = plan_tasks(task_recipe(folder, encoder={"dropout": 0.0}, **own, **changes))
+        built = build("toy", classes=None, seed=1, max_length=24, dropout=0.0)
+        network = TaskNetwork(built.model, [one.card for one in tasks], shared=recipe.shared_layer, seed=3)
+        aims = [build_aim(one, built.model.dim, recipe.seed)[0] for one in tasks]
+        feeds = {one.name: make_task_feed(one, aim, built, recipe) for one, aim in zip(tasks, aims, strict=True)}
+        sizes = {name: len(feed.sampler) for name, feed in feeds.items()}
+        return TaskLearner(network, aims, uncertainty=uncertainty), TaskFeed(
+            feeds, schedule(sizes) if schedule else RoundRobin(tasks=sizes)
+        )
+
+    return make
+
+
+def gradients_of(learner: TaskLearner, feed: TaskFeed, rows: Any) -> dict[str, Tensor]:
+    """The gradients of one batch alone."""
+    learner.zero_grad(set_to_none=True)
+    (batch,) = feed.batches(learner.model, rows, None)
+    learner(batch)[0].backward()
+    found = {name: weight.grad.clone() for name, weight in learner.named_parameters() if weight.grad is not None}
+    learner.zero_grad(set_to_none=True)
+    return found
+
+
+def stepped(learner: TaskLearner, feed: TaskFeed, members: list[Any], step: Any, **settings: Any) -> tuple[Any, Any]:
+    """What a step reports, and the gradient it spends: plain descent at rate one moves each weight by just that."""
+    before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
+    optimizer = torch.optim.SGD(learner.parameters(), lr=1.0)
+    chosen = {"clip": 0.0, "chunk": None, "rank": 0, "world": 1, "step": 5, "rates": {}, **settings}
+    result = step(Accelerator(cpu=True), learner, optimizer, feed, members, **chosen)
+    moved = {name: before[name] - weight.detach() for name, weight in learner.named_parameters()}
+    with torch.no_grad():
+        for name, weight in learner.named_parameters():
+            weight.copy_(before[name])
+    return result, moved
+
+
+def first_of_each(feed: TaskFeed) -> list[Any]:
+    return feed.sampler.batches(0)[:3]
+
+
+def close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, tensor in found.items():
+        wanted = expected.get(name)
+        torch.testing.assert_close(tensor, torch.zeros_like(tensor) if wanted is None else wanted, rtol=1e-4, atol=2e-6)
+
+
+def test_rows_are_numbered_through_the_tasks(made):
+    """Every batch belongs to the task whose turn it is, and holds that task's own rows of that lap."""
+    _, feed = made(schedule=lambda sizes: Sampled(tasks=sizes, seed=4))
+    names, starts = list(feed.feeds), {}
+    start = 0
+    for name, own in feed.feeds.items():
+        starts[name] = start
+        start += len(own)
+    assert len(feed) == start == 72
+
+    order = feed.sampler.batches(0)
+
+    assert len(order) == len(feed.sampler) == len(feed.schedule)
+    for turn, rows in zip(feed.schedule.turns(0), order, strict=True):
+        name = names[turn.task]
+        assert feed.task_of(rows) == name
+        own = feed.feeds[name].sampler.batches(turn.lap)[turn.batch]
+        assert (rows - starts[name]).tolist() == own.tolist()
+        assert feed.place(rows).startswith(f"task {name}: {feed.feeds[name].source} lines ")
+        (batch,) = feed.batches(made()[0].model, rows[:1], None)
+        assert batch.task == name
+
+
+def test_every_row_comes_once_an_epoch_when_shares_are_proportional(made):
+    _, feed = made(schedule=lambda sizes: Sampled(tasks=sizes, seed=4))
+
+    assert sorted(np.concatenate(feed.sampler.batches(1)).tolist()) == list(range(72))
+
+
+def test_a_small_task_is_shuffled_anew_for_each_lap(made):
+    """Round-robin walks 3 batches of the small task twice; the second walk has another order."""
+    _, feed = made()
+    mine = [rows.tolist() for rows in feed.sampler.batches(0) if feed.task_of(rows) == "same"]
+
+    assert len(mine) == 4
+    assert mine[3] not in mine[:3]
+
+
+def test_a_plain_step_weighs_tasks_by_their_batches(made):
+    """Two batches of one task and one of another: the gradient is the mean over the three, rows within tasks."""
+    learner, feed = made()
+    order = feed.sampler.batches(0)
+    kinds = [rows for rows in order if feed.task_of(rows) == "kind"]
+    members = [kinds[0], kinds[-1][:2], next(rows for rows in order if feed.task_of(rows) == "close")]
+    one, two, other = (gradients_of(learner, feed, rows) for rows in members)
+    names = {*one, *two, *other}
+    zero = torch.zeros(())
+    expected = {
+        name: 2 / 3 * (0.8 * one.get(name, zero) + 0.2 * two.get(name, zero)) + other.get(name, zero) / 3
+        for name in names
+    }
+
+    result, moved = stepped(learner, feed, members, TaskStep(seed=1))
+
+    close(moved, expected)
+    assert result.texts == 18
+    assert result.more["tasks"].keys() == {"kind", "close"}
+    assert result.more["tasks"]["kind"]["rows"] == 10
+    total = sum({"kind": 2 / 3, "close": 1 / 3}[name] * own["loss"] for name, own in result.more["tasks"].items())
+    assert result.loss == pytest.approx(total)
+    assert "surgery" not in result.more
+
+
+def test_one_task_alone_steps_as_plain_training_does(made):
+    learner, feed = made()
+    members = first_of_each(feed)[:1]
+
+    close(
+        stepped(learner, feed, members, TaskStep(seed=1, surgery=True))[1],
+        stepped(learner, feed, members, take_step)[1],
+    )
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+@pytest.mark.parametrize("shared_layer", [False, True])
+def test_surgery_in_a_step_is_surgery_on_separate_gradients(made, combine, shared_layer):
+    """Shared weights get what ``project`` makes of the tasks' gradients; own weights get theirs, averaged or summed."""
+    learner, feed = made(shared_layer=shared_layer)
+    members = first_of_each(feed)
+    alone = [gradients_of(learner, feed, rows) for rows in members]
+    shared = {id(weight) for weight in learner.model.shared_weights()}
+    common = [name for name, weight in learner.named_parameters() if id(weight) in shared]
+    assert any("head.shared" in name for name in common) == shared_layer
+    assert not any("head.tasks" in name for name in common)
+    together, conflicts = project(
+        [[own.get(name) for name in common] for own in alone], seed=stream(9, "surgery", 5) % 2**62, combine=combine,
+        tasks=["kind", "same", "close"],
+    )  # fmt: skip
+    expected = {name: tensor for name, tensor in zip(common, together, strict=True) if tensor is not None}
+    for own in alone:
+        expected |= {
+            name: tensor / (3 if combine == "mean" else 1) for name, tensor in own.items() if name not in common
+        }
+
+    result, moved = stepped(learner, feed, members, TaskStep(seed=9, surgery=True, combine=combine))
+
+    close(moved, expected)
+    assert result.more["surgery"].keys() == {"kind / same", "close / kind", "close / same"}
+    for pair, own in conflicts.entry().items():
+        assert result.more["surgery"][pair]["conflicts"] == own["conflicts"]
+        assert result.more["surgery"][pair]["cosine"] == pytest.approx(own["cosine"], abs=1e-5)
+
+
+def test_surgery_adds_up_the_batches_of_a_task_first(made):
+    """Accumulation: two batches of a task are one gradient when the tasks meet."""
+    learner, feed = made()
+    order = feed.sampler.batches(0)
+    kinds = [rows for rows in order if feed.task_of(rows) == "kind"]
+    halves = [kinds[0][:4], order[2], kinds[0][4:]]
+
+    _, apart = stepped(learner, feed, halves, TaskStep(seed=2, surgery=True))
+    _, whole = stepped(learner, feed, [kinds[0], order[2]], TaskStep(seed=2, surgery=True))
+
+    close(apart, whole)
+
+
+def test_a_step_with_surgery_is_clipped_as_one_gradient(made):
+    learner, feed = made()
+    members = first_of_each(feed)
+
+    result, free = stepped(learner, feed, members, TaskStep(seed=3, surgery=True))
+    _, moved = stepped(learner, feed, members, TaskStep(seed=3, surgery=True), clip=result.gradient_norm / 4)
+
+    close(moved, {name: tensor / 4 for name, tensor in free.items()})
+    assert result.gradient_norm == pytest.approx(
+        math.sqrt(sum(float(t.square().sum()) for t in free.values())), rel=1e-4
+    )
+
+
+def test_chunks_of_a_batch_give_its_gradient(made):
+    """The gradient-cached step knows nothing of tasks, and is exact for them all the same."""
+    learner, feed = made(same={"head": {"kind": "joint-difference", "dropout": 0.0}})
+    members = first_of_each(feed)
+
+    close(
+        stepped(learner, feed, members, TaskStep(seed=3), chunk=3)[1],
+        stepped(learner, feed, members, TaskStep(seed=3))[1],
+    )
+
+
+def test_learned_weights_follow_the_formula(made):
+    """exp(-s) L + s / 2, half of the first for a squared error; the log-variance is among the objectives' weights."""
+    learner, feed = made(uncertainty=True)
+    plain, _ = made()
+    for name, value in (("kind", 0.7), ("close", -0.4)):
+        rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == name)
+        learner.objectives[f"{name}/uncertainty"].log_variance.data.fill_(value)
+        (batch,) = feed.batches(learner.model, rows, None)
+        loss = plain(batch)[0].item()
+        half = 0.5 if name == "close" else 1.0
+
+        assert learner(batch)[0].item() == pytest.approx(half * math.exp(-value) * loss + value / 2, rel=1e-5)
+        assert learner.learned_weights()[name] == pytest.approx(half * math.exp(-value))
+    assert plain.learned_weights() == {}
+
+
+def test_uncertainty_settles_where_the_derivative_is_zero():
+    """For a fixed loss L the best s is log(2 L), or log L for a squared error."""
+    for squared, expected in ((False, math.log(6)), (True, math.log(3))):
+        module = Uncertainty(squared=squared)
+        module.log_variance.data.fill_(expected)
+        module(torch.tensor(3.0)).backward()
+
+        assert module.log_variance.grad.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_weight_scales_the_loss_of_its_task(made):
+    light, feed = made()
+    heavy, _ = made(close={"weight": 2.5})
+    rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == "close")
+    (batch,) = feed.batches(light.model, rows, None)
+
+    assert heavy(batch)[0].item() == pytest.approx(2.5 * light(batch)[0].item(), rel=1e-6)
+
+
+def test_the_squared_error_of_scores():
+    outputs, targets = torch.tensor([[0.5], [2.0]], dtype=torch.float64), torch.tensor([0.0, 1.0])
+
+    assert ScoreError()(outputs, targets).item() == pytest.approx((0.25 + 1) / 2)
+    assert torch.autograd.gradcheck(lambda x: ScoreError()(x, targets), outputs.requires_grad_())
+
+
+def test_a_loss_that_is_not_finite_names_task_and_lines(made):
+    from nearfar.errors import NotFiniteError
+
+    learner, feed = made()
+    with torch.no_grad():
+        next(learner.model.head.tasks["kind"].parameters()).fill_(torch.nan)
+
+    with pytest.raises(NotFiniteError, match=r"task kind: .*texts.csv lines \d+"):
+        stepped(learner, feed, first_of_each(feed), TaskStep(seed=1, surgery=True))
