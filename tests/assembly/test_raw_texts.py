@@ -149,6 +149,19 @@ def test_a_run_that_only_loses_keeps_the_encoder_and_says_so(files, tmp_path):
     assert summary.reports["dev"].scores["spearman"] == pytest.approx(start, abs=1e-6)
 
 
+def test_no_dev_rows_are_fine_and_the_last_weights_are_kept(files, tmp_path):
+    """data.dev = 0 says the same as leaving it out."""
+    for dev in ({}, {"dev": 0}):
+        run(
+            recipe_of(files["plain"], {"name": "simcse"}, data=dev),
+            tmp_path / str(len(dev)),
+            console=Console(quiet=True),
+        )
+
+    assert digest(tmp_path / "0") == digest(tmp_path / "1")
+    assert json.loads((tmp_path / "1" / "metrics.json").read_text())["training"]["evaluations"] == []
+
+
 def test_a_run_that_gains_does_not_warn(files, tmp_path):
     told = io.StringIO()
     recipe = recipe_of(files["triplets"], {"name": "simcse"}, data={"dev": str(files["pairs"])}, training={"epochs": 6})

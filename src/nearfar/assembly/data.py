@@ -122,7 +122,7 @@ def read_data(recipe: Recipe) -> RunData:
     if isinstance(recipe.data.test, float | int) and recipe.data.test > 0:
         train, test = _divide(train, recipe.data.test, recipe.seed, "test")
     if kind == "plain":
-        if isinstance(recipe.data.dev, float) or isinstance(recipe.data.test, float):
+        if any(isinstance(part, float | int) and part > 0 for part in (recipe.data.dev, recipe.data.test)):
             raise SettingError(
                 "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
                 "name a file of scored pairs instead."
