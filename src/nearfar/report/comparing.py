@@ -14,6 +14,8 @@ from nearfar.report.markup import Column, Section, folded, legend, missing, note
 from nearfar.report.sources import Source, scale_of, unit
 from nearfar.report.tables import best, caption, chance, comparisons, lines, means, points, sentences, spread, word
 
+HEADED = 3
+"""Contenders whose figures stand in the head of the page."""
 ALONE = "One run is no comparison; 'nearfar study run' compares contenders over seeds and folds."
 
 
@@ -335,15 +337,15 @@ def summary_line(source: Source) -> Sequence[tuple[str, str]]:
         return [(f"{record.data}, {unit(record.metric)}", points(record.score, scale_of(record.metric)))
                 for record in source.done]  # fmt: skip
     done, ended = len(source.done), max(len(plan.cells), len(source.records))
-    pairs = list(comparisons(source))
     figures = [
         ("Trials finished", f"{done:,} of {ended:,}"),
         ("Seeds × folds", f"{len(plan.seeds)} × {plan.folds}"),
         ("Data sets", str(len(lines(source)))),
     ]
-    if pairs:
-        figures.append(("Runs won / tied / lost", " / ".join(f"{sum(column):,}" for column in zip(
-            *((one.wins, one.ties, one.losses) for one in pairs), strict=True))))  # fmt: skip
-        mean = float(np.mean([one.difference for one in pairs]))
-        figures.append((f"Mean difference, {source.unit}", points(mean, source.scale, sign=True)))
+    for family in source.families if len(source.families) <= HEADED else ():
+        if family.comparisons:
+            mean = float(np.mean([one.difference for one in family.comparisons]))
+            figures.append((f"{family.contender}, mean difference", points(mean, source.scale, sign=True)))
+            kinds = zip(*((one.wins, one.ties, one.losses) for one in family.comparisons), strict=True)
+            figures.append((f"{family.contender}, won / tied / lost", " / ".join(f"{sum(kind):,}" for kind in kinds)))
     return figures

@@ -194,7 +194,7 @@ def _class_part(
     low = min(values[key] for key in values if key[0] in drawn)
     x = svg.Scale(math.floor(10 * low) * 10 if low < 1 else 90, 100, left, 700)
     bottom = 30 + height * len(drawn)
-    parts = [svg.text(left - 12, 16, "F1 × 100", class_="title", text_anchor="end")]
+    parts = [svg.text(left - 26, 16, "F1 × 100", class_="title", text_anchor="end")]
     for value in x.ticks(6):
         parts.append(svg.line(x(value), 24, x(value), bottom - 4, "grid"))
         parts.append(svg.text(x(value), 16, svg.plain(value), class_="tick", text_anchor="middle"))

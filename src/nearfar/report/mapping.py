@@ -62,7 +62,7 @@ def embedding_map(source: Source) -> Section:
         return missing("map", title, NO_SINGLE_MAP if source.single else NO_MAP)
     remark = (
         "Test texts, on the two axes along which their directions spread most (principal components, of each picture "
-        "its own). Point at a mark to read its text; marks with a dark rim are predicted wrongly. Two axes show only a "
+        "its own). Point at a mark to read its text; marks with a rim are predicted wrongly. Two axes show only a "
         "part of the variance: texts that lie together here may be apart. Neighbors: the "
         f"{NEIGHBORS} nearest by cosine, in all dimensions."
     )

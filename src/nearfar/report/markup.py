@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from nearfar.report import svg
 
@@ -62,7 +63,11 @@ def note(text: str) -> str:
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, foot: Sequence[str] | None = None) -> str:
     """A table whose cells are markup; the first column names the row."""
     head = "".join(f'<th scope="col"{_class(column)}>{column.title}</th>' for column in columns)
-    body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
+    lines = [list(row) for row in rows]
+    for above, row in reversed(list(pairwise(lines))):  # a name that stands above already steps back
+        if row[0] == above[0]:
+            row[0] = f'<span class="again">{row[0]}</span>'
+    body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in lines)
     last = "" if foot is None else f"<tfoot><tr>{_cells(columns, foot)}</tr></tfoot>"
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>{last}</table></div>'
 
