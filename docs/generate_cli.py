@@ -21,7 +21,7 @@ def page() -> str:
     """The whole page in Markdown."""
     root: Any = typer.main.get_command(app)
     sections = [INTRODUCTION]
-    for name, command in root.commands.items():
+    for name, command in _commands(root):
         arguments = [param for param in command.params if param.param_type_name == "argument"]
         options = [param for param in command.params if param.param_type_name == "option"]
         usage = " ".join([f"nearfar {name}", "[OPTIONS]", *(_placeholder(each) for each in arguments)])
@@ -36,6 +36,15 @@ def page() -> str:
         lines += [f"| `{_flag(each)}` | {_default(each)} | {_cell(each.help or '')} |" for each in options]
         sections.append("\n".join(lines) + "\n")
     return "\n".join(sections)
+
+
+def _commands(group: Any, before: str = "") -> list[tuple[str, Any]]:
+    """All commands with their words, also those below another word."""
+    found = []
+    for name, command in group.commands.items():
+        words = f"{before}{name}"
+        found += _commands(command, f"{words} ") if hasattr(command, "commands") else [(words, command)]
+    return found
 
 
 def _placeholder(param: Any) -> str:

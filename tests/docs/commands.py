@@ -13,7 +13,7 @@ import typer
 from nearfar.cli import app
 from tests.docs.blocks import ROOT
 
-TOOLS = {"make", "python3", "pip", "cd", "nearfar", "torchrun", "accelerate", "tensorboard", "python"}
+TOOLS = {"make", "python3", "pip", "cd", "nearfar", "torchrun", "accelerate", "tensorboard", "python", "ray"}
 
 
 def check_command(line: str) -> None:
@@ -42,6 +42,9 @@ def check_nearfar(words: list[str]) -> None:
         assert set(words) <= known, f"nearfar {words}: unknown flag"
         return
     assert words[0] in root.commands, f"nearfar {words[0]}: there is no such command"
+    if hasattr(root.commands[words[0]], "commands"):  # a word with commands below it
+        root, words = root.commands[words[0]], words[1:]
+        assert words[0] in root.commands, f"nearfar ... {words[0]}: there is no such command"
     known = {flag for param in root.commands[words[0]].params for flag in param.opts} | {"-h", "--help"}
     for word in words[1:]:
         flag = word.partition("=")[0]

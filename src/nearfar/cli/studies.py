@@ -30,7 +30,7 @@ def run(
         int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each process; unset: the cores are shared out.")
+        int | None, typer.Option(min=1, help="Threads of each process; unset: one, or more if cores are left.")
     ] = None,
     on: Annotated[str, typer.Option("--on", metavar="local|ray", help="Where trials run.")] = "local",
     address: Annotated[str, typer.Option(help="Of the Ray cluster; auto finds the one of this machine.")] = "auto",

@@ -110,7 +110,7 @@ def run_study(
         watcher: is told how it goes.
         on: where trials run.
         workers: processes on this machine; None for as many as there are cores.
-        threads: of each process on this machine; None shares the cores out.
+        threads: of each process on this machine; None for one, and more where there are fewer trials than cores.
         retry_failed: run failed trials again, too.
         address: of the Ray cluster.
         cpus: of each trial on Ray.
@@ -145,7 +145,7 @@ def run_study(
                 else:
                     from nearfar.protocol.local import run_local
 
-                    run_local(trials, out, follower, workers=workers, threads=threads)
+                    run_local(trials, out, follower, workers=workers, threads=threads, total=len(planned.trials))
         except KeyboardInterrupt:
             raise Interrupted(
                 f"stopped: {follower.done:,} of {counted(len(planned.trials), 'trial')} are in {out}; the same command "

@@ -23,7 +23,7 @@ def estimate(
     planned: Planned, waiting: Sequence[str], out: Path, *, workers: int | None = None, threads: int | None = None
 ) -> str:
     """One sentence: how long the waiting trials will take, about, and how that is known."""
-    number, own = shares(len(waiting), workers, threads)
+    number, own = shares(len(waiting), workers, threads, total=len(planned.trials))
     trials = [planned.trials[name] for name in waiting]
     found = [record for name in planned.trials if (record := find_record(out, name)) is not None and record.done]
     how = f"in {counted(number, 'process', 'processes')} of {counted(own, 'thread')}"

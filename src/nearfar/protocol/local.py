@@ -34,15 +34,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def shares(trials: int, workers: int | None, threads: int | None) -> tuple[int, int]:
+def shares(trials: int, workers: int | None, threads: int | None, *, total: int | None = None) -> tuple[int, int]:
     """How many processes, and how many threads each has.
 
-    >>> shares(100, None, 3)[1], shares(1, 8, 1)
-    (3, (1, 1))
+    The threads follow from the ``total`` of a study and not from the trials that are left, nor from the processes: they
+    decide about the last digits of all numbers, which a study that is continued must not change.
+
+    >>> shares(100, None, 3)[1], shares(1, 8, 1), shares(1_000, 1, None)
+    (3, (1, 1), (1, 1))
     """
     available = cores()
-    number = max(1, min(workers or max(1, available // (threads or 1)), trials))
-    return number, threads or max(1, available // max(number, workers or 0))
+    own = threads or max(1, available // max(1, total or trials))
+    return max(1, min(workers or max(1, available // own), trials)), own
 
 
 @dataclass
@@ -76,7 +79,13 @@ class _Worker:
 
 
 def run_local(
-    trials: Sequence[Trial], study: Path, told: Told, *, workers: int | None = None, threads: int | None = None
+    trials: Sequence[Trial],
+    study: Path,
+    told: Told,
+    *,
+    workers: int | None = None,
+    threads: int | None = None,
+    total: int | None = None,
 ) -> None:
     """Run all trials; a process that dies costs its own trial only, which is begun again.
 
@@ -85,9 +94,10 @@ def run_local(
         study: the folder of the study, where each trial leaves its record.
         told: is called when something happens.
         workers: how many processes; None for as many as there are cores.
-        threads: of each process; None shares the cores out.
+        threads: of each process; None for one, and more where the study has fewer trials than there are cores.
+        total: trials of the whole study; None for these.
     """
-    number, own = shares(len(trials), workers, threads)
+    number, own = shares(len(trials), workers, threads, total=total)
     waiting, begun = deque(trials), dict.fromkeys((trial.id for trial in trials), 0)
     pool: dict[int, _Worker] = {}
     (study / SCRATCH).mkdir(parents=True, exist_ok=True)

@@ -184,7 +184,7 @@ def _source(table: DataTable, base: Path) -> Source:
     if table.columns is not None:
         layout["columns"] = list(table.columns)
     return Source(
-        name=table.name, file=_absolute(table.file, base), layout=layout, invalid=table.invalid,
+        name=table.name, file=_absolute(table.file, base), given=table.file, layout=layout, invalid=table.invalid,
         test=None if table.test is None else _absolute(table.test, base),
     )  # fmt: skip
 

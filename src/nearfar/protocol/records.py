@@ -122,6 +122,8 @@ class Record:
     notes: list[str] = field(default_factory=list)
     recipe: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    threads: int = 0
+    """With another number of threads sums are taken in another order, and differ in their last digits."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_mb: float = 0.0

@@ -43,6 +43,9 @@ class Source:
 
     name: str
     file: str
+    """Where it is."""
+    given: str
+    """As the study file has it, which is what a record says."""
     test: str | None = None
     layout: dict[str, Any] = field(default_factory=dict)
     invalid: str = "refuse"
@@ -135,12 +138,15 @@ def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | 
         values = {"status": "failed", "reason": str(error)}
     except Exception as error:  # a fault of the trial must not be the end of the others
         values = {"status": "failed", "reason": f"{type(error).__name__}: {error}{_where(error)}"}
+    import torch
+
     from nearfar.assembly.card import versions
 
     record = Record(
         id=trial.id, data=trial.source.name, limit=trial.limit, contender=trial.contender, seed=trial.seed,
         fold=trial.fold, metric=trial.metric, kind=trial.kind, versions=versions(),
-        seconds=time.perf_counter() - began, cpu_seconds=time.process_time() - spent, peak_mb=_peak(), **values,
+        threads=torch.get_num_threads(), seconds=time.perf_counter() - began,
+        cpu_seconds=time.process_time() - spent, peak_mb=_peak(), **values,
     )  # fmt: skip
     return record, files
 
@@ -390,7 +396,7 @@ def _told(out: Path, source: Source) -> dict[str, Any]:
     recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
     columns = {key: value for key, value in source.layout.items() if value is not None}
     kept = {key: value for key, value in recipe["data"].items() if key in ("dev", "limit", "per_class")}
-    recipe["data"] = {"train": source.file, **({"test": source.test} if source.test else {}), **columns, **kept}
+    recipe["data"] = {"train": source.given, **columns, **kept}
     return recipe
 
 
