@@ -406,7 +406,7 @@ def _opening(recipe: TaskRecipe, tasks: list[Ready], built: Built, weights: int,
 
 def _turns(schedule: Schedule, epochs: int) -> list[str]:
     """What each task has of an epoch, once where all epochs have the same."""
-    told = [describe(schedule, epoch).replace(" step", " batch", 1) for epoch in range(epochs)]
+    told = [describe(schedule, epoch).replace(" steps:", " batches:") for epoch in range(epochs)]
     if len(set(told)) == 1:
         return [f"batches of an epoch: {told[0]}"]
     return [f"batches of epoch {number}: {line}" for number, line in enumerate(told, 1)]

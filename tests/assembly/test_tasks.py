@@ -1,0 +1,423 @@
+"""Whole runs of several tasks: data to folder, every head, every schedule, and back from the folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from tests.training.runs import digest
+from tests.training.task_runs import task_recipe, train_tasks_in_child, write_all
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+import nearfar
+from nearfar.assembly.multitask import evaluate_saved, met_in, plan_tasks, run_tasks
+from nearfar.assembly.tasks import build_aim, check_dev, read_task, worst
+from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.task_export import export_task
+from nearfar.encoding.task_model import TaskCard, load_tasks
+from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
+from nearfar.recipe.tasks import TaskRecipe
+from nearfar.training import read_journal
+
+HEADS = {
+    "concat": {"kind": "concat", "difference": True, "product": True},
+    "joint": {"kind": "joint"},
+    "joint-difference": {"kind": "joint-difference"},
+    "joint-difference-activated": {"kind": "joint-difference-activated"},
+    "as published": {"kind": "joint-difference-activated", "symmetric": False},
+    "cosine": {"kind": "cosine"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_all(tmp_path_factory.mktemp("data"))
+
+
+def trained(recipe: TaskRecipe, out: Path, **settings: Any) -> tuple[Any, str]:
+    said = io.StringIO()
+    return run_tasks(recipe, out, console=Console(file=said, width=400), **settings), said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str]:
+    """One run with surgery, learned weights and a shared layer."""
+    out = tmp_path_factory.mktemp("run") / "model"
+    recipe = task_recipe(
+        folder, shared_layer=True, training={"surgery": "pcgrad", "weighting": "uncertainty"},
+        same={"head": HEADS["joint-difference-activated"]}, close={"head": HEADS["concat"]},
+    )  # fmt: skip
+    summary, said = trained(recipe, out)
+    return out, summary, said
+
+
+def test_a_run_prints_the_batches_of_each_task(model):
+    _, _, said = model
+    assert "batches of an epoch: 10 batches: kind 4 (1 times its 4 batches), same 3 (1 times its 3 batches), " in said
+    assert "so a step has 3 batches" in said
+    assert "surgery: pcgrad; weights by uncertainty; 3 batches a step; 2 epochs; 8 steps" in said
+
+
+def test_the_mean_of_the_tasks_picks_the_model(model):
+    out, summary, _ = model
+    found = json.loads((out / "metrics.json").read_text())
+    evaluations = found["training"]["evaluations"]
+    assert len(evaluations) == 2
+    for one in evaluations:
+        scores = one["scores"]
+        own = [scores["kind/accuracy"], scores["same/accuracy"], scores["close/pearson"]]
+        assert scores["mean"] == pytest.approx(sum(own) / 3)
+    best = max(evaluations, key=lambda one: one["scores"]["mean"])
+    assert found["training"]["best_step"] == best["step"]
+    assert found["dev"]["mean"] == pytest.approx(best["scores"]["mean"])
+    assert summary.reports["dev"]["close"].scores["pearson"] == pytest.approx(best["scores"]["close/pearson"])
+
+
+def test_the_journal_has_every_task_and_every_conflict(model):
+    """Losses by task in each step, and meetings that add up to those of the metrics."""
+    out, _, _ = model
+    journal = read_journal(out / "journal.jsonl")
+    steps = [entry for entry in journal if entry["kind"] == "step"]
+    assert len(steps) == 8
+    assert all(entry["tasks"].keys() <= {"kind", "same", "close"} for entry in steps)
+    assert all(entry["task_weights"].keys() == {"kind", "same", "close"} for entry in steps)
+    assert all(("surgery" in entry) == (len(entry["tasks"]) > 1) for entry in steps)
+    total = met_in(journal)
+    assert total is not None
+    stored = json.loads((out / "metrics.json").read_text())["surgery"]
+    for pair, own in total.entry().items():
+        met = [entry["surgery"][pair] for entry in steps if pair in entry.get("surgery", {})]
+        assert own["steps"] == len(met) == stored[pair]["steps"] > 0
+        assert own["conflicts"] == sum(one["conflicts"] for one in met)
+        assert own["cosine"] == pytest.approx(np.mean([one["cosine"] for one in met]), abs=1e-6)
+
+
+def test_learned_weights_move_and_are_saved_without_decay(model):
+    out, _, _ = model
+    weights = load_file(out / "tasks.safetensors")
+    own = {name: tensor for name, tensor in weights.items() if name.endswith("log_variance")}
+    assert set(own) == {f"objective.{task}/uncertainty.log_variance" for task in ("kind", "same", "close")}
+    assert all(abs(float(tensor)) > 1e-3 for tensor in own.values())
+    steps = [entry for entry in read_journal(out / "journal.jsonl") if entry["kind"] == "step"]
+    assert steps[0]["learning_rates"] == {"encoder": 0.001, "head": 0.02, "objective": 0.1}
+
+
+def test_everybody_opens_the_encoder(model):
+    """SentenceTransformer, AutoModel and nearfar.load see the same vectors; the folder has no pickles."""
+    out, _, _ = model
+    texts = ["a plum and a pear", "one hammer"]
+    ours = nearfar.load(out).embed(texts)
+    assert np.ptp(ours, axis=0).max() > 0.01
+    with quiet_transformers():
+        theirs = SentenceTransformer(str(out), device="cpu").encode(texts)
+        tokenizer, network = AutoTokenizer.from_pretrained(out), AutoModel.from_pretrained(out).eval()
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    with torch.no_grad():
+        states = network(**tokenizer(texts[:1], return_tensors="pt"))[0][0]
+    np.testing.assert_allclose(states.mean(dim=0).numpy(), ours[0], atol=1e-5)
+    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {
+        ".json",
+        ".jsonl",
+        ".md",
+        ".toml",
+        ".safetensors",
+    }
+
+
+def test_a_loaded_model_answers_as_the_trained_one_did(model, folder):
+    out, summary, _ = model
+    opened = load_tasks(out)
+    found, _ = evaluate_saved(out, opened)
+
+    assert found.keys() == {"dev"}
+    for name, report in summary.reports["dev"].items():
+        assert found["dev"][name].scores == pytest.approx(report.scores, abs=1e-6)
+    assert evaluate_saved(out, opened, "close")[0]["dev"].keys() == {"close"}
+
+
+def test_answers_have_the_form_of_their_task(model):
+    opened = load_tasks(model[0])
+    (kind,) = opened.predict("kind", [["a plum"]])
+    (same,) = opened.predict("same", [["a plum"], ["a pear"]])
+    (close,) = opened.predict("close", [["a plum"], ["a pear"]])
+
+    assert set(kind.probabilities) == {"animal", "fruit", "tool"}
+    assert kind.label == max(kind.probabilities, key=kind.probabilities.__getitem__)
+    assert sum(same.probabilities.values()) == pytest.approx(1)
+    assert (close.label, close.probabilities) == (None, {})
+    assert isinstance(close.score, float)
+    (swapped,) = opened.predict("same", [["a pear"], ["a plum"]])
+    assert swapped.probabilities == pytest.approx(same.probabilities, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_trains_on_labels_and_on_scores(name, folder, tmp_path):
+    """Its weights move, its task is measured, and what is saved answers the same."""
+    head = {"head": HEADS[name]}
+    recipe = task_recipe(folder, tasks=("same", "close"), same=head, close=head, training={"epochs": 1})
+    summary, _ = trained(recipe, tmp_path / "model")
+    opened = load_tasks(tmp_path / "model")
+
+    for task, card in opened.tasks.items():
+        found, _ = evaluate_saved(tmp_path / "model", opened, task)
+        assert found["dev"][task].scores == pytest.approx(summary.reports["dev"][task].scores, abs=1e-6)
+        assert card.head["kind"] == HEADS[name]["kind"]
+    fresh = load_tasks(tmp_path / "model").network.head
+    weights = dict(opened.network.head.state_dict())
+    assert bool(weights) == (name != "cosine")
+    assert all(torch.equal(weights[key], value) for key, value in fresh.state_dict().items())
+    if name not in ("concat", "as published"):
+        texts = [["a plum", "one hammer"], ["a pear", "one saw"]]
+        one, other = opened.outputs("close", texts), opened.outputs("close", texts[::-1])
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("turns", "steps"),
+    [
+        ({"kind": "sequential"}, {"kind": 8, "same": 6, "close": 6}),
+        ({"kind": "round-robin"}, {"kind": 8, "same": 8, "close": 8}),
+        ({"kind": "round-robin", "order": ["close", "kind", "close", "same"]}, {"kind": 8, "same": 8, "close": 16}),
+        ({"kind": "sampled", "by": "weights", "weights": {"same": 2}, "steps": 8}, {"kind": 4, "same": 8, "close": 4}),
+        ({"kind": "sampled", "by": "temperature", "temperature": 2}, {"kind": 8, "same": 6, "close": 6}),
+        ({"kind": "annealed"}, {"kind": 8, "same": 6, "close": 6}),
+    ],
+)
+def test_every_schedule_takes_the_steps_it_says(turns, steps, folder, tmp_path):
+    """Counted in the journal, against what is printed before."""
+    _, said = trained(task_recipe(folder, turns=turns), tmp_path / "model")
+    journal = [entry for entry in read_journal(tmp_path / "model" / "journal.jsonl") if entry["kind"] == "step"]
+    order = [next(iter(entry["tasks"])) for entry in journal]
+
+    assert {name: order.count(name) for name in steps} == steps
+    assert f"2 epochs; {sum(steps.values())} steps" in said
+    if turns["kind"] == "sequential":
+        assert order == sorted(order, key=["kind", "same", "close"].index)
+    if "order" in turns:
+        assert order[:8] == ["close", "kind", "close", "same"] * 2
+
+
+def test_any_objective_can_be_blended_into_a_task(folder, tmp_path):
+    """A class objective beside cross-entropy, a pair objective beside a joint head, one instead of a cosine's own."""
+    recipe = task_recipe(
+        folder, training={"epochs": 1},
+        kind={"objective": {"name": "cross-entropy+supcon"}},
+        same={"objective": {"name": "batch-softmax"}, "head_weight": 0.5, "head": {"kind": "joint"}},
+        close={"objective": {"name": "pearson"}, "head": {"kind": "cosine"}},
+    )  # fmt: skip
+    _, said = trained(recipe, tmp_path / "model")
+    parts = {name for entry in read_journal(tmp_path / "model" / "journal.jsonl") for name in entry.get("parts", ())}
+
+    assert parts == {
+        "kind/cross_entropy", "kind/supcon", "same/cross_entropy", "same/batch_softmax", "close/pearson",
+    }  # fmt: skip
+    assert "task same: batch-softmax does not train the head, so the head's own loss is added to it" in said
+
+
+def test_the_weights_of_blended_terms_are_those_of_the_recipe(folder):
+    recipe = task_recipe(folder, same={"objective": {"name": "mnrl"}, "head_weight": 0.25})
+    aim, _ = build_aim(read_task(recipe, recipe.task[1]), 64, 1)
+
+    assert [(term.name, term.weight, term.view) for term in aim.terms] == [
+        ("cross_entropy", 0.25, "logits"), ("mnrl", 1.0, "pairs"),
+    ]  # fmt: skip
+    assert (aim.head_columns, aim.apart) == (2, 2)
+
+
+def test_a_stage_before_the_tasks_trains_the_encoder(folder, tmp_path):
+    """SimCSE on the texts first: other weights, its journal kept, its folder gone."""
+    stage = {
+        "data": {"train": str(folder / "scores.jsonl"), "dev": 0}, "objective": {"name": "simcse"}, "batch_size": 8,
+        "learning_rate": 1e-3,
+    }  # fmt: skip
+    _, said = trained(task_recipe(folder, tasks=("kind",), stage=[stage]), tmp_path / "staged")
+    trained(task_recipe(folder, tasks=("kind",)), tmp_path / "plain")
+
+    assert "stage 1 of 1, before the tasks: simcse" in said
+    journal = read_journal(tmp_path / "staged" / "journal-stage-1.jsonl")
+    assert [entry["parts"].keys() for entry in journal if entry["kind"] == "step"] == [{"simcse"}] * 4
+    assert not (tmp_path / "staged" / "stages").exists()
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("staged", "plain"))
+    assert any((one[key] - other[key]).abs().max() > 1e-3 for key in one)
+
+
+@pytest.mark.parametrize(("pooling", "shared"), [("pooler", False), ("first", True)])
+def test_an_exported_classifier_gives_the_same_logits(pooling, shared, folder, tmp_path):
+    encoder = {"pooling": pooling}
+    trained(task_recipe(folder, tasks=("kind",), encoder=encoder, shared_layer=shared), tmp_path / "model")
+    opened = load_tasks(tmp_path / "model")
+    export_task(opened, "kind", tmp_path / "out")
+    texts = ["a plum and a pear", "one hammer", "the otter"]
+    with quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+        network = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    with torch.no_grad():
+        logits = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits.numpy()
+
+    np.testing.assert_allclose(logits, opened.outputs("kind", [texts]), atol=1e-5)
+    assert np.ptp(logits, axis=0).max() > 1e-3
+    assert [network.config.id2label[place] for place in range(3)] == ["animal", "fruit", "tool"]
+
+
+def test_heads_that_others_cannot_express_are_not_exported(model, tmp_path):
+    opened = load_tasks(model[0])
+    with pytest.raises(SettingError, match="stands on the mean of all tokens, through the shared layer"):
+        export_task(opened, "kind", tmp_path / "out")
+    with pytest.raises(SettingError, match="only tasks of single texts are exported"):
+        export_task(opened, "same", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
+    data = {"test": str(folder / "labels.jsonl")}
+    recipe = task_recipe(folder, tasks=("same",), same={"head": {"kind": "cosine"}}, same_data=data)
+    summary, _ = trained(recipe, tmp_path / "model")
+    dev, test = summary.reports["dev"]["same"], summary.reports["test"]["same"]
+    opened = load_tasks(tmp_path / "model")
+
+    assert dev.chosen_here
+    assert not test.chosen_here
+    assert test.thresholds == dev.thresholds
+    assert opened.tasks["same"].threshold == dev.threshold
+    assert opened.tasks["same"].labels == ("0", "1")
+    (answer,) = opened.predict("same", [["a plum"], ["a plum"]])
+    assert answer.score == pytest.approx(1, abs=1e-5)
+    assert answer.label == "1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"kind": {"head": {"kind": "joint"}}}, SettingError, "task 'kind': head.kind is 'joint', which reads pairs of texts"),
+        ({"same": {"head": {"kind": "linear"}}}, SettingError, "task 'same': head.kind is 'linear', which reads single texts"),
+        ({"same": {"head": {"kind": "joint", "product": True}}}, SettingError, "head.product is a setting of 'concat'"),
+        ({"same": {"kind": "scores"}}, SettingError, "kind is 'scores', pairs with scores, but"),
+        ({"same": {"metric": "pearson"}}, SettingError, "choose one of accuracy, f1_macro, f1_weighted"),
+        ({"same_data": {"dev": 0}}, SettingError, "task 'same' has no dev data (24 training rows), but the mean"),
+        ({"kind_data": {"train": "triplets.jsonl", "dev": 0}}, DataError, "needs texts with a class, or pairs with a label"),
+        ({"turns": {"weights": {"kind": 0, "same": 0, "close": 0}}}, SettingError, "sum to zero"),
+        ({"turns": {"weights": {"knd": 1}}}, SettingError, "Did you mean 'kind'?"),
+        ({"turns": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "never comes to 'same'"),
+        ({"turns": {"kind": "sequential", "steps": 5}}, SettingError, "turns.steps changes nothing"),
+        ({"turns": {"kind": "sequential"}, "training": {"surgery": "pcgrad"}}, SettingError, "one task after the other"),
+        ({"tasks": ("kind",), "training": {"surgery": "pcgrad"}}, SettingError, "but there is one task"),
+        ({"training": {"trackers": ["tensorboard"]}}, SettingError, "training.trackers do not follow"),
+        ({"kind": {"objective": {"name": "batch-softmax"}}}, SettingError, "it compares pairs of texts, and the task"),
+        ({"close": {"objective": {"name": "cross-entropy"}}}, SettingError, "it needs classes, and the pairs have scores"),
+        ({"same": {"objective": {"name": "supcon"}, "head": {"kind": "concat"}}}, SettingError, "choose a joint head"),
+        ({"kind": {"objective": {"name": "label-aware"}}}, SettingError, "cannot serve one of several tasks"),
+        ({"same": {"objective": {"name": "cross-entropy"}, "head": {"kind": "cosine"}}}, SettingError, "nothing to train"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(changes, error, message, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    triplet = {"anchor": "a plum", "positive": "a pear", "negative": "a saw"}
+    Path("triplets.jsonl").write_text("".join(json.dumps({**triplet, "anchor": f"{row}"}) + "\n" for row in range(9)))
+    with pytest.raises(error) as refused:
+        trained(task_recipe(folder, **changes), tmp_path / "model")
+
+    assert message in str(refused.value)
+
+
+def test_without_any_dev_data_the_last_weights_are_kept(folder, tmp_path):
+    none = {"dev": 0}
+    recipe = task_recipe(folder, kind_data=none, same_data=none, close_data=none, training={"epochs": 1})
+    summary, said = trained(recipe, tmp_path / "model")
+
+    assert "no task has dev data, so the last weights are kept" in said
+    assert summary.progress.best is None
+    assert summary.reports == {}
+    _, tasks, _ = plan_tasks(recipe)
+    assert not check_dev(tasks)
+    with pytest.raises(SettingError, match="its recipe names no dev or test rows"):
+        evaluate_saved(tmp_path / "model", load_tasks(tmp_path / "model"))
+
+
+def test_a_folder_without_its_heads_is_refused(model, tmp_path):
+    out = shutil.copytree(model[0], tmp_path / "copy")
+    (out / "tasks.safetensors").unlink()
+    with pytest.raises(EncoderError, match="the heads of the tasks cannot be opened"):
+        load_tasks(out)
+    with pytest.raises(SettingError, match="this model has no tasks"):
+        load_tasks("toy")
+
+
+def test_the_most_confident_mistakes_come_first():
+    from nearfar.data import Records
+
+    records = Records((["a", "b", "c"], ["d", "e", "f"]), ["x", "y", "x"], None, [2, 3, 4], "f.csv")
+    labels = TaskCard("t", "pairs", {"kind": "joint"}, "accuracy", ("x", "y"))
+    outputs = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 3.0]], dtype=np.float32)
+    found = worst(labels, outputs, np.array([0, 1, 0]), records, 5)
+    assert [(one["line"], one["truth"], one["said"]) for one in found] == [(4, "x", "y"), (2, "x", "y")]
+    assert found[0]["sure"] == pytest.approx(1 / (1 + np.exp(-3)))
+    scores = TaskCard("t", "scores", {"kind": "joint"}, "pearson", None, 1.0, 5.0)
+    found = worst(scores, np.array([[0.5], [0.0], [1.0]], dtype=np.float32), np.array([0.25, 0.0, 0.0]), records, 1)
+    assert found == [{"line": 4, "texts": ["c", "f"], "truth": 1.0, "said": 5.0, "sure": 4.0}]
+
+
+@pytest.fixture(scope="module")
+def children() -> Any:
+    """Processes that begin with everything imported and nothing computed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["nearfar.assembly.multitask", "transformers.models.bert.modeling_bert"])
+    return context
+
+
+def child(children: Any, *arguments: Any) -> int:
+    process = children.Process(target=train_tasks_in_child, args=arguments)
+    process.start()
+    process.join(180)
+    assert process.exitcode is not None
+    return int(process.exitcode)
+
+
+RUNS: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "surgery": (
+        {"training": {"surgery": "pcgrad", "weighting": "uncertainty"}, "shared_layer": True,
+         "same": {"head": {"kind": "joint-difference-activated"}}},
+        [2, 7],
+    ),
+    "one after the other": ({"turns": {"kind": "sequential"}, "close": {"head": {"kind": "concat"}}}, [13]),
+    "sampled": ({"turns": {"by": "square-root"}, "kind": {"objective": {"name": "triple-entropy"}}}, [6]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_killed_within_an_epoch_resumes_to_the_same_bits(name, children, folder, tmp_path):
+    """kill -9 in the middle of a multi-task epoch: weights, heads and journal are those of the whole run."""
+    changes, kills = RUNS[name]
+    whole = tmp_path / "whole"
+    assert child(children, str(folder), str(whole), changes, None, False) == 0
+    for step in kills:
+        out = tmp_path / f"killed-{step}"
+        assert child(children, str(folder), str(out), changes, step, False) == -signal.SIGKILL
+        assert not (out / "nearfar.json").exists()
+        assert child(children, str(folder), str(out), changes, None, True) == 0
+        assert digest(out) == digest(whole)
+        assert "tasks.safetensors" in digest(out)
+        assert losses(out) == losses(whole)
+
+
+def losses(out: Path) -> list[Any]:
+    keys = ("step", "loss", "parts", "tasks", "surgery", "task_weights", "gradient_norm", "scores")
+    return [{key: entry.get(key) for key in keys} for entry in read_journal(out / "journal.jsonl")]
+
+
+def test_a_checkpoint_of_other_tasks_is_refused(children, folder, tmp_path):
+    out = tmp_path / "model"
+    assert child(children, str(folder), str(out), {}, 3, False) == -signal.SIGKILL
+
+    with pytest.raises(CheckpointError, match="another recipe or other data"):
+        trained(task_recipe(folder, close={"weight": 2.0}), out, resume=True)
