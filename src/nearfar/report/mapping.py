@@ -148,11 +148,11 @@ def label_errors(source: Source) -> Section:
 
 
 def mapped(source: Source, cell: Cell, contender: str) -> tuple[Vectors, list[Prediction]] | None:
-    """The vectors of a contender's first run that kept some, and all its predictions; None where there are none."""
+    """The vectors of a contender's first run that kept some, and its predictions; None where there are none."""
     for run in source.of(cell, contender):
         found = read_map(run) if run.folder is not None else None
         if found is not None and len(found[0]):
-            return found, source.predictions(cell, contender)
+            return found, source.predicted(run)
     return None
 
 

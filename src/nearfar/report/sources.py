@@ -126,13 +126,16 @@ class Source:
 
     def predictions(self, cell: tuple[str, int | None], contender: str) -> list[Prediction]:
         """The predicted classes of all runs; none where they have none, or predict something else."""
-        if (cell, contender) not in self._seen:
-            found = [one for record in self.of(cell, contender) for one in _classes(read_predictions(record))]
-            self._seen[cell, contender] = found
-        return self._seen[cell, contender]
+        return [one for record in self.of(cell, contender) for one in self.predicted(record)]
+
+    def predicted(self, record: Record) -> list[Prediction]:
+        """The predicted classes of one run."""
+        if record.folder not in self._seen:
+            self._seen[record.folder] = list(_classes(read_predictions(record)))
+        return self._seen[record.folder]
 
     @cached_property
-    def _seen(self) -> dict[tuple[tuple[str, int | None], str], list[Prediction]]:
+    def _seen(self) -> dict[Path | None, list[Prediction]]:
         return {}
 
     def journals(self, cell: tuple[str, int | None], contender: str) -> list[list[dict[str, Any]]]:
