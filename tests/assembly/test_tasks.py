@@ -252,6 +252,23 @@ def test_a_stage_before_the_tasks_trains_the_encoder(folder, tmp_path):
     assert any((one[key] - other[key]).abs().max() > 1e-3 for key in one)
 
 
+@pytest.mark.parametrize("surgery", ["none", "pcgrad"])
+def test_three_tasks_are_learned_by_one_model(surgery, folder, tmp_path):
+    """All of them, to far above chance on their own training rows: nothing is left out of a step by mistake."""
+    files = {"kind": "texts.csv", "same": "labels.jsonl", "close": "scores.jsonl"}
+    data = {f"{name}_data": {"dev": str(folder / file)} for name, file in files.items()}
+    recipe = task_recipe(
+        folder, training={"epochs": 14, "surgery": surgery, "learning_rate": 2e-3, "head_learning_rate": 1e-2},
+        same={"head": HEADS["joint-difference-activated"]}, close={"head": HEADS["concat"]}, shared_layer=True, **data,
+    )  # fmt: skip
+    summary, _ = trained(recipe, tmp_path / "model")
+    scores = {name: report.scores[summary.metrics[name]] for name, report in summary.reports["dev"].items()}
+
+    assert scores["kind"] > 0.9
+    assert scores["same"] > 0.75
+    assert scores["close"] > 0.6
+
+
 @pytest.mark.parametrize(("pooling", "shared"), [("pooler", False), ("first", True)])
 def test_an_exported_classifier_gives_the_same_logits(pooling, shared, folder, tmp_path):
     encoder = {"pooling": pooling}

@@ -33,6 +33,7 @@ import yaml
 from markdown.extensions.toc import slugify
 
 from nearfar.recipe import build_recipe, read_recipe, resolve_paths
+from nearfar.recipe.tasks import build_task_recipe
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of, commands_of, missing_line, parse
 from tests.docs.commands import check_command, check_nearfar
 
@@ -70,6 +71,9 @@ def carry_out(block: Block, folder: Path, namespace: dict[str, Any], monkeypatch
         (folder / block.remark.removeprefix("file: ")).write_text(block.body, encoding="utf-8")
     if block.language == "toml":
         values = tomllib.loads(block.body)
+        if "task" in values:
+            build_task_recipe(values, where=block.place)
+            return
         values.setdefault("data", {}).setdefault("train", "train.csv")
         build_recipe(values, [], where=block.place)
     elif block.language == "json":

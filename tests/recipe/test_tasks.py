@@ -12,6 +12,7 @@ from nearfar.recipe import Override
 from nearfar.recipe.keys import entries
 from nearfar.recipe.objectives import SupCon
 from nearfar.recipe.schema import Training
+from nearfar.recipe.task_reference import task_reference
 from nearfar.recipe.tasks import (
     Task,
     TaskBatches,
@@ -144,3 +145,12 @@ def test_every_key_has_one_sentence():
         assert about[0].isupper() or about[0] == '"', (table, entry.name)
         assert about.count(". ") == 0, (table, entry.name)
     assert set(entries(TaskTraining)) == {*entries(Training), "surgery", "combine", "weighting"}
+
+
+def test_the_committed_page_is_up_to_date():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "task-recipe.md"
+    command = ".venv/bin/python -m nearfar.recipe.task_reference > docs/reference/task-recipe.md"
+    assert page.read_text(encoding="utf-8") == task_reference(), f"The page is out of date. Run: {command}"
+    for table in (Task, TaskHead, TaskBatches, Turns, TaskTraining):
+        for name in entries(table):
+            assert f"| `{name}` |" in task_reference() or name in ("data", "head", "objective")

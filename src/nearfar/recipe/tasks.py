@@ -19,7 +19,7 @@ from nearfar.recipe.objectives import Auto, Objective
 from nearfar.recipe.overrides import Override
 from nearfar.recipe.paths import resolve_paths
 from nearfar.recipe.reading import build_table
-from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Training
+from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Tracker, Training
 from nearfar.recipe.writing import table_to_toml
 
 TaskKind: TypeAlias = Literal["classes", "pairs", "scores"]
@@ -142,6 +142,16 @@ class Turns:
 class TaskTraining(Training):
     """How long and how fast to learn, and what to keep."""
 
+    epochs: Annotated[int | None, Key("How often the schedule is walked through; unset means 5.", at_least=1)] = None
+    learning_rate: Annotated[
+        float | None, Key("The highest learning rate of the encoder; unset means 5e-5.", above=0, at_most=10)
+    ] = None
+    metric: Annotated[
+        Metric, Key('Always "auto": the mean of the scores of all tasks picks the model, each by its own metric.')
+    ] = "auto"
+    trackers: Annotated[
+        tuple[Tracker, ...], Key("Always empty: the journal has the curves of all tasks.", distinct=True, none=())
+    ] = ()
     head_learning_rate: Annotated[
         float | None,
         Key(

@@ -1,0 +1,153 @@
+"""Models of several tasks on the command line: what is printed, what is written, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.cli.test_commands import call
+from tests.training.task_runs import write_all
+
+RECIPE = """
+[encoder]
+name = "toy"
+max_length = 24
+pooling = "pooler"
+[batches]
+size = 8
+[training]
+epochs = 1
+[[task]]
+name = "kind"
+data = { train = "texts.csv", dev = 0.25 }
+[[task]]
+name = "same"
+data = { train = "labels.jsonl", dev = 0.25 }
+[[task]]
+name = "close"
+data = { train = "scores.jsonl", dev = 0.25 }
+head = { kind = "cosine" }
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data, a recipe and a trained model; tests run in it."""
+    folder = write_all(tmp_path_factory.mktemp("cli"))
+    (folder / "many.toml").write_text(RECIPE)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        code, _, errors = call("train", "many.toml", "--out", "model", "--learning-rate", "1e-3")
+    finally:
+        os.chdir(before)
+    assert code == 0, errors
+    assert "kept the weights of step" in errors
+    assert "saved to model; try: nearfar predict model --task kind FILE" in errors
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def test_the_saved_recipe_has_what_the_flags_said():
+    assert "learning_rate = 0.001" in Path("model/recipe.toml").read_text()
+
+
+def test_a_dry_run_prints_the_recipe_and_makes_nothing(folder):
+    code, out, _ = call("train", "many.toml", "--out", "nothing", "--dry-run")
+
+    assert code == 0
+    assert 'kind = "joint"' in out
+    assert 'metric = "pearson"' in out
+    assert not (folder / "nothing").exists()
+
+
+def test_predictions_of_each_task_have_their_own_form():
+    code, out, _ = call("predict", "model", "--task", "kind", "texts.csv")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert len(rows) == 40
+    assert list(rows[0]) == ["text", "label", "probabilities"]
+    assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+
+    code, out, _ = call("predict", "model", "labels.jsonl", "--task", "same", "--out", "same.jsonl")
+    assert (code, out) == (0, "")
+    first = json.loads(Path("same.jsonl").read_text().splitlines()[0])
+    assert list(first) == ["text_a", "text_b", "label", "probabilities"]
+
+    code, out, _ = call("predict", "model", "scores.jsonl", "--task", "close")
+    assert list(json.loads(out.splitlines()[0])) == ["text_a", "text_b", "score"]
+
+
+def test_all_tasks_are_measured_with_their_mean():
+    code, out, _ = call("evaluate", "model", "--json")
+    found = json.loads(out)["dev"]
+    stored = json.loads(Path("model/metrics.json").read_text())["dev"]
+
+    assert code == 0
+    assert found["mean"] == pytest.approx(stored["mean"], abs=1e-6)
+    own = [found["kind"]["accuracy"], found["same"]["accuracy"], found["close"]["pearson"]]
+    assert found["mean"] == pytest.approx(sum(own) / 3)
+    code, out, _ = call("evaluate", "model")
+    assert all(word in out for word in ("kind", "same", "close", "mean", f"{found['mean']:.4f}"))
+
+
+def test_one_task_is_measured_on_a_file_and_its_mistakes_are_shown():
+    code, out, _ = call("evaluate", "model", "--task", "same", "labels.jsonl", "--mistakes", "2", "--json")
+    found = json.loads(out)
+
+    assert code == 0
+    wrong = round((1 - found["accuracy"]) * 24)
+    assert len(found["mistakes"]) == min(2, wrong)
+    assert all(one["said"] != one["truth"] for one in found["mistakes"])
+    assert (
+        "most confident mistakes" in call("evaluate", "model", "--task", "same", "labels.jsonl", "--mistakes", "2")[1]
+    )
+
+
+def test_a_classifier_is_exported(folder):
+    code, _, errors = call("export", "model", "--task", "kind", "--out", "classifier")
+
+    assert code == 0, errors
+    assert json.loads((folder / "classifier" / "config.json").read_text())["id2label"]["0"] == "animal"
+    code, _, errors = call("export", "model", "--task", "kind", "--out", "classifier")
+    assert code == 1
+    assert "the folder is not empty" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "model", "texts.csv"], "this model has several tasks; name one with --task: kind, same, close."),
+        (["predict", "model", "--task", "knd", "texts.csv"], "there is no task 'knd'"),
+        (
+            ["predict", "model", "--task", "same", "texts.csv"],
+            "task 'same' reads pairs of texts, and the file has single",
+        ),
+        (["predict", "toy", "--task", "same", "texts.csv"], "this model has no tasks"),
+        (["evaluate", "model", "--mistakes", "2"], "give --task and FILE"),
+        (["evaluate", "model", "--task", "close", "labels.jsonl"], "is measured by scores, and the file has no score"),
+        (["evaluate", "toy", "labels.jsonl", "--mistakes", "2"], "--mistakes shows those of a task"),
+        (["export", "model", "--task", "same", "--out", "no"], "only tasks of single texts are exported"),
+        (["train", "many.toml", "--out", "model"], "the folder is not empty"),
+        (["train", "many.toml", "--out", "new", "--objective", "supcon"], "there is no table [objective]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_message(arguments, message):
+    code, _, errors = call(*arguments)
+
+    assert code == 1
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+def test_a_finished_run_has_nothing_to_resume():
+    code, _, errors = call("train", "--out", "model", "--resume")
+
+    assert code == 0
+    assert "this run has finished" in errors
