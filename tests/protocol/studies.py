@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -75,7 +77,21 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def nearfar(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
+    """Run the command in this process, which has imported everything; its trials have processes of their own."""
+    from nearfar.cli import main
+
+    words = ["nearfar", "study", *map(str, arguments)]
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    status = 0
+    sys.argv = words
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    finally:
+        sys.argv = before
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

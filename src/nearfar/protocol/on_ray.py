@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,6 +21,8 @@ from nearfar.protocol.records import Record, write_record
 from nearfar.protocol.trials import Files, Trial, perform
 from nearfar.protocol.worker import log
 
+SECONDS = 10
+"""A cluster that takes longer to answer is not there."""
 Rows = tuple[Records, Records | None]
 
 
@@ -55,8 +58,9 @@ def run_on_ray(
     require_ray()
     ray: Any = importlib.import_module("ray")
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-    except (ConnectionError, ValueError) as cause:
+    except (OSError, ValueError) as cause:
         raise SettingError(
             f"no Ray cluster answers at {address!r}: start one with 'ray start --head' and join others to it with "
             "'ray start --address HOST:6379', or leave --on ray out."
@@ -91,6 +95,13 @@ def _perform(values: Mapping[str, Any], rows: Rows, cpus: float) -> tuple[Record
         return perform(Trial.of(values), scratch, rows)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _knock(address: str) -> None:
+    """See whether somebody is there: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=SECONDS).close()
 
 
 def _refuse_impossible(resources: Mapping[str, float], cpus: float, gpus: float) -> None:
