@@ -155,7 +155,7 @@ def open_encoder(name: str, models: Path, control: Path) -> str:
 
     source = find(found)
     with torch.random.fork_rng(devices=[]), quiet_transformers():
-        torch.manual_seed(0)
+        torch.manual_seed(1)  # the toy encoder is that of 0
         AutoModel.from_config(open_config(source)).save_pretrained(control)
         open_tokenizer(source).save_pretrained(control)
     return str(control)

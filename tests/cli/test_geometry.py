@@ -272,6 +272,7 @@ def test_a_second_map_is_fitted_behind_the_first(tmp_path):
     vectors = nearfar.load(second).embed(TEXTS).astype(np.float64)
 
     assert "fitted behind it, and both are stored as one" in errors
+    np.testing.assert_allclose(vectors.mean(axis=0), np.zeros(8), atol=1e-3)
     np.testing.assert_allclose(np.cov(vectors.T, bias=True), np.eye(8), atol=2e-3)
     assert nearfar.load(second).card.transform["before"]["kind"] == "all-but-the-top"
     assert sorted(path.name for path in second.glob("[0-9]_*")) == ["1_Pooling", "2_Dense"]
