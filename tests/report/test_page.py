@@ -138,9 +138,12 @@ def test_the_confusion_is_the_sum_of_the_predictions(source, study):
 
 
 def test_runs_that_know_other_classes_are_added_by_name(source):
-    cell = ("cr", 1000)
+    cell, order = ("trec", 1000), [3, 1, 0, 2, 5, 4]
     [one, two, *_] = source.of(cell, "supcon")
-    turned = replace(two, labels=["positive", "negative"], confusion=[row[::-1] for row in two.confusion[::-1]])
+    turned = replace(
+        two, labels=[two.labels[at] for at in order], confusion=np.array(two.confusion)[np.ix_(order, order)].tolist()
+    )
+    assert turned.confusion != two.confusion
     plain, mixed = (Source(source.plan, runs) for runs in ((one, two), (one, turned)))
     assert total_confusion(mixed, cell, "supcon").tolist() == total_confusion(plain, cell, "supcon").tolist()
 
