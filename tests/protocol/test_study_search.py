@@ -58,6 +58,12 @@ def test_the_test_rows_have_no_part_in_choosing(tmp_path):
     again = split(poisoned, None, size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
     assert (again.rows, again.train) == (part.rows, part.train)
     clean = outcome(trial, tmp_path / "clean")
+    seen = {
+        json.loads(line)["text"]
+        for path in (tmp_path / "clean").glob("point-*.jsonl")
+        for line in path.read_text().splitlines()
+    }
+    assert seen == set(part.train.texts[0]), "a search reads the training rows, all of them and nothing else"
     (tmp_path / "poisoned").mkdir()
     record, _ = perform(trial, tmp_path / "poisoned", rows=(poisoned, None))
     assert record.reason is None
