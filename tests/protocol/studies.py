@@ -112,6 +112,14 @@ def wait_for(study: Path, number: int, event: str, process: subprocess.Popen[str
         time.sleep(0.02)
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill a process that was started here, and let go of its pipe."""
+    process.kill()
+    process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
+
+
 def kill(process: int) -> None:
     os.kill(process, signal.SIGKILL)
 

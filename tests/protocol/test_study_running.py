@@ -16,7 +16,7 @@ from nearfar.protocol.driving import stand
 from nearfar.protocol.local import ATTEMPTS, cores, shares
 from nearfar.protocol.records import find_record, read_plan, read_records, scores_of, write_record
 from nearfar.protocol.statistics import compare_all
-from tests.protocol.studies import contents, events, kill, nearfar, small_study, start, wait_for
+from tests.protocol.studies import contents, end, events, kill, nearfar, small_study, start, wait_for
 
 ONE_SEED = ("[2, 16]", "[2]")
 
@@ -122,8 +122,7 @@ def test_a_study_that_was_killed_again_and_again_ends_as_if_it_had_not(undisturb
         driver = start("run", file, "--workers", "2")
         wait_for(study, len(finished(study)) + 1, "finished", driver)
         time.sleep(chance.random() / 4)
-        driver.kill()
-        driver.wait()
+        end(driver)
         assert len(finished(study)) < 6, f"round {round_} came too late"
     driver = start("run", file, "--workers", "2")
     begun = sum(entry["event"] == "started" for entry in events(study))
@@ -143,8 +142,7 @@ def test_no_process_outlives_a_killed_driver(tmp_path):
     driver = start("run", small_study(tmp_path), "--workers", "1")
     wait_for(tmp_path / "study", 1, "started", driver)
     worker = int(str(events(tmp_path / "study")[0]["process"]))
-    driver.kill()
-    driver.wait()
+    end(driver)
     limit = time.monotonic() + 20
     while Path(f"/proc/{worker}").exists() and Path(f"/proc/{worker}/stat").read_text().split()[2] != "Z":
         assert time.monotonic() < limit, "it still runs"

@@ -10,8 +10,9 @@ import pytest
 
 from nearfar.protocol.planning import plan_study
 from nearfar.protocol.records import Record
+from nearfar.protocol.runs import Trial
 from nearfar.protocol.study import read_study
-from nearfar.protocol.trials import Trial, perform, rows_of, split
+from nearfar.protocol.trials import perform, rows_of, split
 from tests.protocol.studies import small_study
 
 GRID = '[contender.search]\nmethod = "grid"\nfolds = 2\nspace = { "training.learning_rate" = [1e-7, 3e-3] }\n'

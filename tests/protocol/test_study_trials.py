@@ -13,8 +13,9 @@ from sklearn.metrics import accuracy_score, f1_score
 from nearfar.data import read
 from nearfar.protocol.planning import plan_study
 from nearfar.protocol.records import MEASURED, find_record, read_journal, read_map, read_predictions, write_record
+from nearfar.protocol.runs import Trial, write_rows
 from nearfar.protocol.study import read_study
-from nearfar.protocol.trials import Trial, perform, write_rows
+from nearfar.protocol.trials import perform
 from tests.protocol.studies import small_study
 
 

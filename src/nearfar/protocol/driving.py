@@ -20,8 +20,8 @@ from nearfar.assembly import write_whole
 from nearfar.errors import Interrupted, OutputError, counted
 from nearfar.protocol.planning import Planned, plan_study
 from nearfar.protocol.records import STUDY, Plan, Record, clear_leftovers, find_record, plan_text, read_plan
+from nearfar.protocol.runs import Trial
 from nearfar.protocol.study import read_study
-from nearfar.protocol.trials import Trial
 from nearfar.protocol.worker import SCRATCH
 
 LOCK = ".lock"

@@ -12,7 +12,8 @@ from nearfar.errors import counted
 from nearfar.protocol.local import shares
 from nearfar.protocol.planning import Planned
 from nearfar.protocol.records import Record, find_record
-from nearfar.protocol.trials import Trial, rows_of, split, train
+from nearfar.protocol.runs import Trial, train
+from nearfar.protocol.trials import rows_of, split
 from nearfar.training import duration
 
 STEPS = 4
@@ -80,7 +81,7 @@ def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> float:
         train(trial, {"training.max_steps": STEPS}, part.train, out, listeners=(clock,))
         told = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
     steps = -(-len(part.train) // int(told["batches"]["size"])) * int(told["training"]["epochs"])
-    return clock.per_step * steps / len(part.train)
+    return float(clock.per_step * steps / len(part.train))
 
 
 class _Steps:

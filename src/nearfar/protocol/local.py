@@ -20,7 +20,7 @@ from typing import IO
 
 from nearfar.errors import NearfarError
 from nearfar.protocol.records import Record, write_record
-from nearfar.protocol.trials import Trial
+from nearfar.protocol.runs import Trial
 from nearfar.protocol.worker import SCRATCH
 
 ATTEMPTS = 3

@@ -18,7 +18,8 @@ from nearfar.data import Records
 from nearfar.errors import SettingError
 from nearfar.protocol.local import ATTEMPTS, Told
 from nearfar.protocol.records import Record, write_record
-from nearfar.protocol.trials import Files, Trial, perform
+from nearfar.protocol.runs import Trial
+from nearfar.protocol.trials import Files, perform
 from nearfar.protocol.worker import log
 
 SECONDS = 10

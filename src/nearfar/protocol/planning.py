@@ -15,8 +15,9 @@ from nearfar import __version__
 from nearfar.data import Records, folds, limit
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.protocol.records import Cell, DataSet, Plan
+from nearfar.protocol.runs import Source, Trial
 from nearfar.protocol.study import Contender, DataTable, Study
-from nearfar.protocol.trials import Source, Trial, digest_of, rows_of
+from nearfar.protocol.trials import digest_of, rows_of
 from nearfar.recipe import Recipe
 from nearfar.recipe.paths import ELSEWHERE
 

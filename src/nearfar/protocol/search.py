@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Records, folds, share
 from nearfar.errors import SettingError
-from nearfar.protocol.trials import Trial, train
+from nearfar.protocol.runs import Trial, train
 from nearfar.seeding import stream
 
 if TYPE_CHECKING:

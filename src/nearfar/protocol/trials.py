@@ -9,7 +9,7 @@ import resource
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,14 @@ import numpy as np
 from nearfar.data import Layout, Records, folds, limit, read
 from nearfar.errors import NearfarError
 from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, map_bytes
-from nearfar.protocol.study import with_key
+from nearfar.protocol.runs import Source, Trial, train
+from nearfar.protocol.search import choose_settings
 from nearfar.seeding import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearfar.encoding import Model
-    from nearfar.recipe import Recipe
 
 MAPPED = 500
 """Test texts whose vectors are measured before and after training, and kept for the map."""
@@ -35,46 +35,6 @@ POSITIVES = 2_000
 BATCH = 64
 
 Files = dict[str, bytes]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where the rows of a trial come from."""
-
-    name: str
-    file: str
-    """Where it is."""
-    given: str
-    """As the study file has it, which is what a record says."""
-    test: str | None = None
-    layout: dict[str, Any] = field(default_factory=dict)
-    invalid: str = "refuse"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """All that a trial needs, as JSON has it."""
-
-    id: str
-    source: Source
-    limit: int | None
-    contender: str
-    values: dict[str, Any]
-    """The recipe without data and seed."""
-    seed: int
-    fold: int
-    folds: int
-    metric: str
-    kind: str
-    digest: str
-    """Of the rows, which must be those that the study was planned with."""
-    search: dict[str, Any] | None = None
-    keeps_map: bool = False
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Trial:
-        """The trial that ``dataclasses.asdict`` took apart."""
-        return cls(**{**values, "source": Source(**values["source"])})
 
 
 @dataclass(frozen=True)
@@ -159,8 +119,6 @@ def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] |
     settings: dict[str, Any] = {}
     searched: list[dict[str, Any]] = []
     if trial.search is not None:
-        from nearfar.protocol.search import choose_settings
-
         settings, searched = choose_settings(trial, part.train, scratch)
     from nearfar.encoding import load
 
@@ -184,68 +142,6 @@ def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] |
     if wrong:
         raise NearfarError(f"the score {wrong[0]} is {measured['scores'][wrong[0]]}; the model computes no numbers.")
     return {**found, **measured}, files
-
-
-def train(
-    trial: Trial,
-    settings: Mapping[str, Any],
-    records: Records,
-    out: Path,
-    *,
-    dev: Records | None = None,
-    test: Records | None = None,
-    listeners: tuple[Any, ...] = (),
-) -> dict[str, dict[str, float]]:
-    """Train the contender at a point of its search on these rows; returns the scores on dev and test rows, if any."""
-    from rich.console import Console
-
-    from nearfar.assembly import run
-
-    data: dict[str, Any] = dict(trial.values.get("data", {}))
-    for role, rows in (("train", records), ("dev", dev), ("test", test)):
-        if rows is not None:
-            data[role] = str(out.with_suffix(f".{role}.jsonl"))
-            columns = write_rows(rows, Path(data[role]))
-    recipe = recipe_of(trial, settings, {**data, **columns})
-    summary = run(recipe, out, console=Console(quiet=True), listeners=listeners)
-    return {name: dict(report.scores) for name, report in summary.reports.items()}
-
-
-def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]) -> Recipe:
-    """The recipe of a run. What ``auto`` would decide by the clock is decided here: numbers must not depend on it."""
-    import torch
-
-    from nearfar.recipe import build_recipe
-
-    values: dict[str, Any] = {**trial.values, "seed": trial.seed}
-    for key, value in settings.items():
-        values = with_key(values, key, value)
-    training: dict[str, Any] = {"keep_checkpoints": 1, **values.get("training", {})}
-    if training.get("precision", "auto") == "auto" and not torch.cuda.is_available():
-        training["precision"] = "fp32"
-    if trial.kind != "plain" and training.get("metric", "auto") == "auto":
-        training["metric"] = trial.metric
-    return build_recipe({**values, "data": dict(data), "training": training}, where=f"contender {trial.contender}")
-
-
-def write_rows(records: Records, path: Path) -> dict[str, str]:
-    """Write rows as a file that is read back to the same rows; returns which column is which."""
-    names = {1: ("text",), 2: ("text_a", "text_b"), 3: ("anchor", "positive", "negative")}[len(records.texts)]
-    columns: dict[str, Sequence[object]] = dict(zip(names, records.texts, strict=True))
-    told = dict(zip(("text", "pair", "negative"), names, strict=False))
-    for key, values, name in (
-        ("label", records.labels, "label"),
-        ("score", records.scores, "score"),
-        ("query_id", records.queries, "query_id"),
-        ("doc_id", records.documents, "doc_id"),
-    ):
-        if values is not None:
-            columns[name] = values
-            told[key] = name
-    with path.open("w", encoding="utf-8") as file:
-        for row in zip(*columns.values(), strict=True):
-            file.write(json.dumps(dict(zip(columns, row, strict=True))) + "\n")
-    return told
 
 
 def _classes(

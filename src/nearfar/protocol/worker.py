@@ -20,7 +20,8 @@ from typing import TextIO
 
 from nearfar.errors import NearfarError
 from nearfar.protocol.records import write_record
-from nearfar.protocol.trials import Trial, perform
+from nearfar.protocol.runs import Trial
+from nearfar.protocol.trials import perform
 
 SCRATCH = "scratch"
 LOG = "log.jsonl"
