@@ -55,12 +55,12 @@ def gradients_of(learner: TaskLearner, feed: TaskFeed, rows: Any) -> dict[str, T
     return found
 
 
-def stepped(learner: TaskLearner, feed: TaskFeed, members: list[Any], step: Any, **settings: Any) -> tuple[Any, Any]:
+def stepped(learner: TaskLearner, feed: TaskFeed, members: list[Any], take: Any, **settings: Any) -> tuple[Any, Any]:
     """What a step reports, and the gradient it spends: plain descent at rate one moves each weight by just that."""
     before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
     optimizer = torch.optim.SGD(learner.parameters(), lr=1.0)
     chosen = {"clip": 0.0, "chunk": None, "rank": 0, "world": 1, "step": 5, "rates": {}, **settings}
-    result = step(Accelerator(cpu=True), learner, optimizer, feed, members, **chosen)
+    result = take(Accelerator(cpu=True), learner, optimizer, feed, members, **chosen)
     moved = {name: before[name] - weight.detach() for name, weight in learner.named_parameters()}
     with torch.no_grad():
         for name, weight in learner.named_parameters():
@@ -269,3 +269,43 @@ def test_a_loss_that_is_not_finite_names_task_and_lines(made):
 
     with pytest.raises(NotFiniteError, match=r"task kind: .*texts.csv lines \d+"):
         stepped(learner, feed, first_of_each(feed), TaskStep(seed=1, surgery=True))
+
+
+def test_the_head_of_scores_is_compared_with_the_scores(made):
+    """The loss of a batch, from the scores of the file: (score - low) / (high - low) against the head's output."""
+    learner, feed = made()
+    rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == "close")
+    (batch,) = feed.batches(learner.model, rows, None)
+    own = feed.feeds["close"]
+    with torch.no_grad():
+        outputs = learner.represent(batch)["close/outputs"][:, 0].tolist()
+    wanted = [float(own.targets[row - 48]) for row in rows]
+
+    assert {0.0, 1.0} == set(own.targets.tolist())
+    expected = sum((x - y) ** 2 for x, y in zip(outputs, wanted, strict=True)) / len(wanted)
+    assert learner(batch)[0].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_order_in_which_tasks_meet_is_drawn_for_each_step(made):
+    """Where the order matters, a step takes that of its own number."""
+    learner, feed = made()
+    names = [name for name, weight in learner.named_parameters() if "head.tasks" not in name]
+    order = feed.sampler.batches(0)
+    for start in range(0, len(order) - 2, 3):
+        members = order[start : start + 3]
+        alone = [gradients_of(learner, feed, rows) for rows in members]
+        own = [[one.get(name) for name in names] for one in alone]
+        found = [project(own, seed=stream(9, "surgery", step) % 2**62, combine="mean")[0] for step in range(8)]
+        sizes = [float(sum(t.double().square().sum() for t in one if t is not None)) for one in found]
+        other = next((step for step in range(1, 8) if abs(sizes[step] - sizes[0]) > 1e-4 * sizes[0]), None)
+        if other is not None:
+            break
+    else:
+        pytest.fail("in no step does the order matter; this test says nothing")
+
+    for step in (0, other):
+        _, moved = stepped(learner, feed, members, TaskStep(seed=9, surgery=True), step=step)
+        for name, tensor in zip(names, found[step], strict=True):
+            torch.testing.assert_close(
+                moved[name], torch.zeros_like(moved[name]) if tensor is None else tensor, rtol=1e-3, atol=2e-6
+            )
