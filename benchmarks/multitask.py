@@ -5,7 +5,8 @@
 
 The contenders follow the table of the multi-task paper: each adds one idea to the one before. ``--limit`` draws as many
 training rows of each task by the seed, twice as many for Quora. With joint heads, which read every pair twice,
-``--limit 150 --dev 150 --epochs 2`` took 87 CPU seconds a run on one core of a busy machine. What is there already is not run again; --share 0/2 and --share 1/2 divide the work.
+``--limit 150 --dev 150 --epochs 2`` took 87 CPU seconds a run on one core of a busy machine.
+What is there already is not run again; --share 0/2 and --share 1/2 divide the work.
 Peak memory is that of the process, so a run is made in a process of its own.
 """
 
