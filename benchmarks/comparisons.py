@@ -233,8 +233,9 @@ def _share(bench: Bench, standing: Standing) -> list[str]:
     tokens, weights = contender.job["tokens_per_text"], contender.job["weights"]
     lines = [
         f"A text has {tokens:.1f} tokens, the encoder {weights / 1e6:.2f}M weights in matrix products: "
-        f"{OPERATIONS * weights * tokens / 1e9:.2f} GFLOP of training a text. Attention scores, the head and the "
-        "optimizer are not counted."
+        f"{OPERATIONS * weights * tokens / 1e9:.2f} GFLOP of training a text, as the plain network needs "
+        "them. Of the last layer nearfar computes little more than the first tokens, so it does up to a sixth less; "
+        "attention scores, the head and the optimizer are not counted."
     ]
     for name in ("fp32", "bf16"):
         rate = spread(machine.values(f"{name} GFLOP/s", "details"))
