@@ -124,15 +124,73 @@ def test_frozen_weights_get_no_gradient(tiny):
     assert built.model.body.layers[0].query.weight.grad is not None
 
 
-def test_bf16_reaches_the_threads(tiny):
-    """Autocast belongs to a thread: the parts compute in what the caller asked for."""
-    built = build(str(tiny("bert")), classes=None, seed=1)
-    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
-    built.model.eval()
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_copies_in_bf16_compute_what_autocast_does(tiny, monkeypatch, family):
+    """One copy of the matrices serves a pass; states are autocast's to the bit, and gradients reach the fp32 weights."""
+    monkeypatch.setattr(spread, "threads", lambda: 1)
+    built = build(str(tiny(family)), classes=("a", "b"), seed=1, pooling="first", dropout=0.0)
+    body = built.model.train().body
+    assert body is not None
+    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    found = []
+    for compute in (spread.encode, lambda body, stream, *, training: body.forward(stream, training=training)):
+        built.model.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            states = compute(body, stream, training=True)
+        states.float().pow(2).mean().backward()
+        found.append((states.detach(), {weight: weight.grad for weight in body.weights()}))
+
+    (ours, mine), (plain, theirs) = found
+    assert torch.equal(ours, plain)
+    for weight, gradient in mine.items():
+        assert weight.dtype == torch.float32
+        assert gradient is not None
+        assert gradient.dtype == torch.float32
+        assert torch.equal(gradient, theirs[weight])
+
+
+def test_parts_in_bf16_add_up_in_fp32(tiny):
+    """Three parts give the gradients of fp32 as far as bf16 can, in the weights' own type."""
+    built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0)
+    body = built.model.train().body
+    assert body is not None
+    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    gradients = []
+    for low in (True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            states = spread.encode(body, stream, training=True)
+        (grown,) = torch.autograd.grad(states.float().cos().sum(), [body.layers[0].up.weight])
+        gradients.append(grown)
+    assert gradients[0].dtype == torch.float32
+    assert 0 < (gradients[0] - gradients[1]).norm() < 0.05 * gradients[1].norm()
+
+
+def test_a_graph_may_outlive_the_next_pass(tiny):
+    """Two passes and then their gradients: the copies of the first are not those of the second."""
+    built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0)
+    body = built.model.train().body
+    assert body is not None
+    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    weight = body.layers[0].up.weight
     with torch.autocast("cpu", torch.bfloat16):
-        low = built.model(table.stream(np.arange(len(TEXTS)))).states
-    full = built.model(table.stream(np.arange(len(TEXTS)))).states
-    assert 0 < (low.float() - full).abs().max() < 0.2
+        first = spread.encode(body, stream, training=True).float().cos().sum()
+        (alone,) = torch.autograd.grad(spread.encode(body, stream, training=True).float().cos().sum(), [weight])
+        second = spread.encode(body, stream, training=True).float().cos().sum()
+    (both,) = torch.autograd.grad(first + second, [weight])
+    torch.testing.assert_close(both, 2 * alone)
+
+
+def test_new_weights_are_seen_at_once(tiny):
+    """The copies follow the weights, also where an optimizer changes them unnoticed by autograd."""
+    built = build(str(tiny("bert")), classes=None, seed=1)
+    body = built.model.eval().body
+    assert body is not None
+    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        before = spread.encode(body, stream, training=False)
+        body.layers[0].up.weight.data.mul_(2)
+        after = spread.encode(body, stream, training=False)
+    assert not torch.equal(before, after)
 
 
 def test_the_callers_threads_stay_as_they_were(tiny):

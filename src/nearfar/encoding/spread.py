@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from nearfar.encoding.packed import Body, Noise, Stream
 
@@ -31,17 +33,60 @@ Result = TypeVar("Result")
 
 
 def encode(body: Body, stream: Stream, *, training: bool, firsts: bool = False) -> Tensor:
-    """What ``body.forward`` gives, computed by as many threads as torch has been given."""
-    parts = cut(stream, threads()) if stream.ids.device.type == "cpu" else [stream]
-    if len(parts) == 1:
+    """What ``body.forward`` gives, computed by as many threads as torch has been given.
+
+    In bf16 all of them compute with one copy of the matrices in that type; the weights themselves stay fp32, and what
+    comes back to the copies is added up for them in fp32.
+    """
+    on_cpu = stream.ids.device.type == "cpu"
+    low = on_cpu and torch.is_autocast_enabled("cpu")
+    parts = cut(stream, threads()) if on_cpu else [stream]
+    if len(parts) == 1 and not low:
         return body.forward(stream, training=training, firsts=firsts)
     noises = [Noise(training=training, seed=int(torch.randint(2**62, ())) if training else 0) for _ in parts]
-    jobs = [partial(_forward, body, part, noise, firsts) for part, noise in zip(parts, noises, strict=True)]
-    weights = [weight for weight in body.weights() if weight.requires_grad]
-    if not torch.is_grad_enabled() or not weights:
+    masters = [weight for weight in body.weights() if weight.requires_grad]
+    graph = torch.is_grad_enabled() and bool(masters)
+    own, copies = lowered(body, torch.get_autocast_dtype("cpu")) if low else (body, {})
+    jobs = [partial(_forward, own, part, noise, firsts) for part, noise in zip(parts, noises, strict=True)]
+    if not graph:
         return torch.cat(at_once(jobs))
-    states: Tensor = _Spread.apply(jobs, *weights)  # type: ignore[no-untyped-call]
+    states: Tensor = _Spread.apply(jobs, [copies.get(weight, weight) for weight in masters], *masters)  # type: ignore[no-untyped-call]
     return states
+
+
+class Matrix:
+    """A linear layer whose weights are copies in the type that is computed in."""
+
+    def __init__(self, layer: nn.Linear, kind: torch.dtype) -> None:
+        self.weight = layer.weight.detach().to(kind).requires_grad_(layer.weight.requires_grad)
+        self.bias = None
+        if layer.bias is not None:
+            self.bias = layer.bias.detach().to(kind).requires_grad_(layer.bias.requires_grad)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, d) -> (n, e)."""
+        return F.linear(x, self.weight, self.bias)
+
+
+def lowered(body: Body, kind: torch.dtype) -> tuple[Body, dict[Tensor, Tensor]]:
+    """The body with its matrices in another type, and the copy of each weight that has one.
+
+    The copies are new at every call: they belong to one pass, whose graph may outlive the next.
+    """
+    copies: dict[Tensor, Tensor] = {}
+
+    def copied(layer: nn.Linear) -> Any:
+        made = Matrix(layer, kind)
+        copies[layer.weight] = made.weight
+        if made.bias is not None:
+            copies[layer.bias] = made.bias
+        return made
+
+    layers = tuple(
+        replace(layer, **{name: copied(part) for name, part in vars(layer).items() if isinstance(part, nn.Linear)})
+        for layer in body.layers
+    )
+    return replace(body, layers=layers, project=body.project and copied(body.project)), copies
 
 
 def threads() -> int:
@@ -82,39 +127,42 @@ class _Spread(torch.autograd.Function):
     """The parts' own graphs behind one node of the graph around them."""
 
     @staticmethod
-    def forward(ctx: Any, jobs: Sequence[Callable[[], Tensor]], *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, jobs: Sequence[Callable[[], Tensor]], used: Sequence[Tensor], *masters: Tensor) -> Tensor:
         with torch.enable_grad():
             states = at_once(jobs)
-        ctx.states, ctx.weights = states, weights
+        ctx.states, ctx.used, ctx.kinds = states, used, [weight.dtype for weight in masters]
         return torch.cat([own.detach() for own in states])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        states, weights = ctx.states, ctx.weights
-        ctx.states = None  # each graph goes as soon as it has been walked
+        states, used = ctx.states, ctx.used
+        ctx.states = ctx.used = None  # each graph goes as soon as it has been walked
         uppers = torch.split(gradients[0], [len(own) for own in states])
-        jobs = [partial(_backward, own, weights, upper) for own, upper in zip(states, uppers, strict=True)]
+        jobs = [partial(_backward, own, used, upper) for own, upper in zip(states, uppers, strict=True)]
         del states
-        return (None, *(_summed(own) for own in zip(*at_once(jobs), strict=True)))
+        found = zip(*at_once(jobs), strict=True)
+        return (None, None, *(_summed(own, kind) for own, kind in zip(found, ctx.kinds, strict=True)))
 
 
 def _backward(states: Tensor, weights: Sequence[Tensor], upper: Tensor) -> tuple[Tensor | None, ...]:
     return torch.autograd.grad(states, weights, upper, allow_unused=True)
 
 
-def _summed(parts: Sequence[Tensor | None]) -> Tensor | None:
+def _summed(parts: Sequence[Tensor | None], kind: torch.dtype) -> Tensor | None:
     known = [part for part in parts if part is not None]
     if not known:
         return None
-    total = known[0]
+    total = known[0].to(kind)
     for part in known[1:]:
         total = total + part if total.is_sparse else total.add_(part)
     return total
 
 
 def at_once(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Every job in a thread of its own, which computes alone; the results in order."""
+    """Every job in a thread of its own, which computes alone; the results in order. A single job runs right here."""
+    if len(jobs) == 1:
+        return [jobs[0]()]
     settings = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"))
     waiting = [_pool(len(jobs)).submit(_alone, job, *settings) for job in jobs]
     return [future.result() for future in waiting]
