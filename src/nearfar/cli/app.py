@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from nearfar import __version__
+from nearfar.cli.reproducing import reproduce
 from nearfar.cli.studies import study_app
 from nearfar.errors import Interrupted, NearfarError, SettingError
 
@@ -428,6 +429,9 @@ def report(
     from nearfar.cli.reporting import report_command
 
     report_command(folder, out, form, data=data, task=task, batch_size=batch_size, overwrite=overwrite)
+
+
+app.command()(reproduce)
 
 
 @app.command()

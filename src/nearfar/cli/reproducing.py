@@ -1,0 +1,186 @@
+"""``nearfar reproduce``: a published table done again, and ours beside the published figures."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearfar.errors import DataError, Problem, SettingError
+
+if TYPE_CHECKING:
+    from nearfar.protocol.published import Paper, PublishedTable
+    from nearfar.protocol.published.comparing import Line
+    from nearfar.protocol.reproducing import Prepared, Wishes
+
+RESULT = "published.md"
+"""The table, in the folder of the studies."""
+WIDTH = 180
+
+
+def reproduce(
+    paper: Annotated[
+        str | None, typer.Argument(help="A paper; --list shows all.", metavar="PAPER", show_default=False)
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="N", help="Which of its tables.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the papers and their tables, and stop.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", envvar="NEARFAR_DATA",
+            help="The data: a folder for each set, such as DIR/trec/train.jsonl.gz; unset: the variable NEARFAR_DATA.",
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="minilm, toy, a folder, an id on the Hugging Face hub, or paper for that of the paper."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the studies; unset: reproduced/PAPER-N.")
+    ] = None,
+    settings: Annotated[
+        str, typer.Option(help="published for those of the paper; triple-entropy also has trained.")
+    ] = "published",
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Other seeds than those of the study files.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=2, help="Other folds than those of the study files.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=2, help="Rows of each data set; unset: as many as the paper has.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan, the trials and how long they will take, and stop.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Run a published table again, on your data and encoder, and print ours beside the published figures."""
+    from nearfar.protocol.published import find_paper, find_table
+
+    if list_:
+        _list(paper)
+        return
+    if paper is None:
+        raise SettingError("name a paper; 'nearfar reproduce --list' shows all papers and their tables.")
+    found = find_paper(paper)
+    chosen = find_table(found, table)
+    if data is None:
+        raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
+    from nearfar.protocol.reproducing import Wishes
+
+    wishes = Wishes(encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings)
+    folder = out or Path("reproduced") / f"{found.name}-{chosen.number}"
+    _run(found, chosen, data, folder, wishes, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+
+
+def _run(
+    paper: Paper,
+    table: PublishedTable,
+    data: Path,
+    out: Path,
+    wishes: Wishes,
+    *,
+    workers: int | None,
+    retry_failed: bool,
+    dry_run: bool,
+) -> None:
+    from nearfar.protocol.published.comparing import as_markdown, beside
+    from nearfar.protocol.reproducing import differences, prepare, write_text
+    from nearfar.recipe import Encoder
+
+    with tempfile.TemporaryDirectory() as aside:
+        prepared = prepare(paper, table, data, out, wishes, place=Path(aside) if dry_run else None)
+        notes = [*differences(table, wishes, Encoder().name), *prepared.notes]
+        _say([*(f"note: {note}" for note in notes), *(f"note: {problem}" for problem in prepared.missing)])
+        refused = _studies(prepared, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+    if len(refused) == len(prepared.studies):
+        raise DataError([problem for problems in refused for problem in problems])
+    _say([f"note: not run: {problem}" for problems in refused for problem in problems])
+    if dry_run:
+        return
+    lines = beside(table, [ready.folder for ready in prepared.studies])
+    _show(paper, table, lines)
+    notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
+    write_text(out / RESULT, as_markdown(paper, table, lines, notes))
+    _say([f"written to {out / RESULT}; a page of a study: nearfar report {prepared.studies[0].folder}"])
+
+
+def _studies(
+    prepared: Prepared, *, workers: int | None, retry_failed: bool, dry_run: bool
+) -> list[tuple[Problem, ...]]:
+    """Run the studies one after the other; what is wrong with those that cannot begin."""
+    from nearfar.cli.studying import study_run_command
+
+    refused = []
+    for ready in prepared.studies:
+        try:
+            study_run_command(
+                ready.file, ready.folder, "local", dry_run=dry_run, workers=workers, threads=None,
+                retry_failed=retry_failed, address="auto", cpus=1, gpus=0,
+            )  # fmt: skip
+        except DataError as error:
+            refused.append(error.problems)
+    return refused
+
+
+def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from nearfar.protocol.published.comparing import HEAD, WORDS, conclusion
+
+    console = Console()
+    console = console if console.is_terminal else Console(width=WIDTH)
+    title = f"{paper.name}, table {table.number}: {table.title}; baseline {table.baseline}"
+    shown = Table(title=title, title_justify="left")
+    for name in HEAD:
+        shown.add_column(name, justify="left" if name in WORDS else "right")
+    before = None
+    for line in lines:
+        if before is not None and (line.metric, line.data) != before:
+            shown.add_section()
+        shown.add_row(*line.cells())
+        before = (line.metric, line.data)
+    console.print(shown)
+    for sentence in conclusion(lines):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def _list(name: str | None) -> None:
+    """All tables of all papers, or of one; those that cannot be run with the reason, and what to do instead."""
+    from nearfar.protocol.published import find_paper, papers
+
+    for paper in papers() if name is None else [find_paper(name)]:
+        typer.echo(f"{paper.name}: {paper.title} ({paper.cite})")
+        for table in paper.tables:
+            sets = ", ".join(dict.fromkeys(data for rows in table.published.values() for data in rows))
+            typer.echo(f"  --table {table.number}: {table.title}; {sets}")
+        for absent in paper.absent:
+            typer.echo(f"  {absent.number}, not there yet: {absent.title}; {absent.why}")
+            for line in absent.instead:
+                typer.echo(f"      instead: {line}")
+
+
+def _seeds(given: str | None) -> tuple[int, ...] | None:
+    """Numbers with commas between them.
+
+    >>> _seeds("2,16")
+    (2, 16)
+    """
+    if given is None:
+        return None
+    parts = [part.strip() for part in given.split(",")]
+    numbers = tuple(int(part) for part in parts if part.isascii() and part.isdigit())
+    if len(set(numbers)) < len(parts):
+        raise SettingError(f"--seeds is whole numbers with commas between them, none twice, as in 2,16; got {given!r}.")
+    return numbers
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
