@@ -408,6 +408,55 @@ def mine(
 
 
 @app.command()
+def tune(
+    source: DataArgument,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model, the trials and the report.")] = Path(
+        "tuned"
+    ),
+    minutes: Annotated[float, typer.Option(help="The time there is, over all calls with this --out.")] = 10,
+    folds: Annotated[int, typer.Option(help="The parts of which each is tested on once.")] = 3,
+    rounds: Annotated[int, typer.Option(help="How often the folds are drawn anew, at most.")] = 4,
+    metric: Annotated[str, typer.Option(help="The score to choose by; auto is what suits the data.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The number all randomness follows from.")] = 2,
+    encoder: Annotated[
+        str | None, typer.Option(help="minilm, toy, a folder, or an id on the Hugging Face hub.")
+    ] = None,
+    vectors: Annotated[
+        bool,
+        typer.Option("--vectors", help="Of pairs with yes and no: compare vectors, rather than read both at once."),
+    ] = False,
+    text: TextOption = None,
+    pair: PairOption = None,
+    label: LabelOption = None,
+    score: ScoreOption = None,
+    invalid: InvalidOption = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe key that holds for all contenders.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; unset: one for each core.")] = None,
+) -> None:
+    """Try the sensible objectives on a labeled file for some minutes, and train the best on all of it."""
+    from nearfar.cli.training import gather_overrides
+    from nearfar.cli.tuning import tune_command
+    from nearfar.protocol.tuning import Request
+
+    flags: list[tuple[str, str, object]] = [
+        ("encoder.name", "--encoder", encoder),
+        ("data.text", "--text", text),
+        ("data.pair", "--pair", pair),
+        ("data.label", "--label", label),
+        ("data.score", "--score", score),
+        ("data.invalid", "--invalid", invalid),
+    ]
+    overrides = gather_overrides([flag for flag in flags if flag[2] is not None], set_ or [])
+    request = Request(
+        file=source, out=out, minutes=minutes, folds=folds, rounds=rounds, metric=metric, seed=seed, vectors=vectors,
+        settings=tuple(overrides),
+    )  # fmt: skip
+    tune_command(request, workers=workers)
+
+
+@app.command()
 def report(
     folder: Annotated[str, typer.Argument(help="The folder of a study, or of a trained model.", metavar="STUDY|MODEL")],
     out: Annotated[
