@@ -163,8 +163,8 @@ def at_once(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
     """Every job in a thread of its own, which computes alone; the results in order. A single job runs right here."""
     if len(jobs) == 1:
         return [jobs[0]()]
-    settings = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"))
-    waiting = [_pool(len(jobs)).submit(_alone, job, *settings) for job in jobs]
+    gradients, low, kind = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    waiting = [_pool(len(jobs)).submit(_alone, job, gradients, low, kind) for job in jobs]
     return [future.result() for future in waiting]
 
 
