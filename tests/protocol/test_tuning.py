@@ -463,7 +463,11 @@ def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path, mo
             quiet(request)
     assert not (request.out / "model" / "nearfar.json").exists()
     assert (request.out / "model" / "checkpoints").is_dir()
-    assert quiet(request).winner == "cross-entropy"
+    taken: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(PlainLog, "step", lambda self, entry: taken.append(entry["step"]))
+        assert quiet(request).winner == "cross-entropy"
+    assert taken == list(range(4, 13)), "the first three are not taken again"
     assert digest(request.out / "model") == digest(peaceful.out / "model")
     steps = [json.loads(line) for line in (request.out / "model" / "journal.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in steps if entry["kind"] == "step"] == list(range(1, 13))
