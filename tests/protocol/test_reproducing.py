@@ -8,6 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -342,6 +343,10 @@ def test_rows_are_made_of_rows_where_a_table_has_others(tmp_path):
         rows = written(out / "rows" / f"cqa-a-{role}.jsonl")
         assert [row["score"] for row in rows[:3]] == [1.0, 0.0, 0.0]
         assert (rows[0]["query_id"], rows[0]["doc_id"]) == ("q0", "q0d0")
+    (data,) = read_study(ready.file).data
+    assert (data.text, data.pair, data.score, data.query_id, data.doc_id) == (
+        "text_a", "text_b", "score", "query_id", "doc_id",
+    )  # fmt: skip
     assert plan_study(read_study(ready.file)).plan.data[0].kind == "ranking"
 
     (ready,) = prepare(paper, find_table(paper, "3"), tmp_path, out).studies
@@ -443,6 +448,7 @@ def test_ours_stand_beside_the_published_figures(lines):
         "better",
     ]
     assert found["x", "other"].agrees is None, "no difference has no sign"
+    assert replace(line, published=(80.0, 80.0)).agrees is None, "nor has a published one"
     assert found["y", "new"].cells()[5:] == ["+0.60", "70.00", "69.00", "-1.00", "no", "no significant difference"]
     assert found["y", "extra"].cells()[6:] == ["–", "–", "–", "–", "no significant difference"]
     assert found["z", "new"].cells()[3:] == ["–", "–", "–", "60.00", "61.00", "+1.00", "–", "not run"]
@@ -464,6 +470,15 @@ def test_what_the_table_comes_to(lines):
     assert "| x | accuracy | new | 82.00 | 84.20 | +2.20 | 80.00 | 81.50 | +1.50 | yes | better |" in text
     assert text.endswith("How this differs from the paper:\n\n- the encoder is another\n")
     assert "- The sign agrees in 1 of 2" in text
+
+
+def test_a_score_that_no_trial_has_is_told_as_not_run(tmp_path):
+    """The others of the table stand beside their figures all the same."""
+    folder = study_of(tmp_path / "x", "x", {"plain": [0.8] * 5, "new": [0.9, 0.91, 0.9, 0.91, 0.9]})
+    table = replace(TABLE, published={**TABLE.published, "mrr": {"x": {"plain": 50.0, "new": 60.0}}})
+    told = {(line.metric, line.data): line.word for line in beside(table, [folder]) if line.contender == "new"}
+    assert told == {("accuracy", "x"): "better", ("accuracy", "y"): "not run", ("accuracy", "z"): "not run",
+                    ("mrr", "x"): "not run"}  # fmt: skip
 
 
 def test_runs_that_are_missing_are_counted(tmp_path):
