@@ -196,10 +196,31 @@ def test_new_weights_are_seen_at_once(tiny):
 def test_the_callers_threads_stay_as_they_were(tiny):
     """Only the pool's own threads compute alone."""
     before = torch.get_num_threads()
-    assert spread.at_once([torch.get_num_threads, torch.get_num_threads]) == [1, 1]
+    assert spread.at_once([torch.get_num_threads, torch.get_num_threads], 3) == [1, 1]
     assert torch.get_num_threads() == before
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(torch.get_num_threads).result() == before
+
+
+def test_parts_of_large_encoders_are_fewer_and_have_more_threads(tiny, monkeypatch):
+    """The gradients of all parts but one stay below the bound, and no thread is left out."""
+    monkeypatch.setattr(spread, "threads", lambda: 6)
+    weights = [torch.zeros(1000, 100), torch.zeros(100)]
+    size = 4 * 100_100
+    for bound, parts in ((0, 1), (size - 1, 1), (size, 2), (2 * size, 3), (100 * size, 6)):
+        monkeypatch.setattr(spread, "EXTRA", bound)
+        assert spread.workers(weights) == parts
+    assert spread.workers([]) == 6
+    assert spread.at_once([torch.get_num_threads] * 3, 3) == [2, 2, 2]
+
+    monkeypatch.setattr(spread, "EXTRA", 0)
+    gone = "no part of its own"
+    monkeypatch.setattr(spread, "at_once", lambda *_: pytest.fail(gone))
+    trained(tiny("bert"), dropout=0.1)
+    built = build(str(tiny("bert")), classes=None, seed=1)
+    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
+    with torch.no_grad(), pytest.raises(pytest.fail.Exception, match=gone):  # without gradients nothing is in the way
+        built.model.eval()(table.stream(np.arange(len(TEXTS))))
 
 
 def test_what_goes_wrong_in_a_thread_is_told_to_the_caller():
@@ -209,7 +230,7 @@ def test_what_goes_wrong_in_a_thread_is_told_to_the_caller():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        spread.at_once([wrong, wrong])
+        spread.at_once([wrong, wrong], 2)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 9))
@@ -231,14 +252,14 @@ def test_parts_are_the_stream_in_order(lengths, most):
 
 
 def _in_a_child(queue: Any) -> None:
-    queue.put(spread.at_once([torch.get_num_threads] * 2))
+    queue.put(spread.at_once([torch.get_num_threads] * 2, 3))
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
     """Threads do not survive a fork; the child starts new ones."""
-    spread.at_once([torch.get_num_threads] * 2)
+    spread.at_once([torch.get_num_threads] * 2, 3)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=_in_a_child, args=(queue,))

@@ -3,6 +3,7 @@
 The usual way splits every matrix product between all cores, which then wait for each other hundreds of times in a
 step; one that is busy with something else holds all others up each time. Here they meet twice, at the end of the
 forward and of the backward pass, so that a core computes at its full speed and a busy machine costs only its share.
+Each part forms gradients of all weights, so large encoders are cut into fewer parts, which have several threads each.
 
 The numbers do not depend on how busy the machine is: the parts are cut by the lengths of the texts alone, each has a
 dropout seed of its own, and their gradients are added in order.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from threading import Barrier
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +27,9 @@ from torch import Tensor, nn
 from nearfar.encoding.packed import Body, Noise, Stream
 
 LEAST = 128
-"""Tokens that are worth a thread."""
+"""Tokens that are worth a part of their own."""
+EXTRA = 512 * 2**20
+"""Bytes that the gradients of all parts but one may take: each part has those of all weights."""
 SQUARE = 1152
 """The length of a text at which its attention costs as much as the rest of it, about: 3 times MiniLM's width."""
 
@@ -40,18 +44,26 @@ def encode(body: Body, stream: Stream, *, training: bool, firsts: bool = False) 
     """
     on_cpu = stream.ids.device.type == "cpu"
     low = on_cpu and torch.is_autocast_enabled("cpu")
-    parts = cut(stream, threads()) if on_cpu else [stream]
+    masters = [weight for weight in body.weights() if weight.requires_grad]
+    graph = torch.is_grad_enabled() and bool(masters)
+    most = workers(masters if graph else []) if on_cpu else 1
+    parts = cut(stream, most)
     if len(parts) == 1 and not low:
         return body.forward(stream, training=training, firsts=firsts)
     noises = [Noise(training=training, seed=int(torch.randint(2**62, ())) if training else 0) for _ in parts]
-    masters = [weight for weight in body.weights() if weight.requires_grad]
-    graph = torch.is_grad_enabled() and bool(masters)
     own, copies = lowered(body, torch.get_autocast_dtype("cpu")) if low else (body, {})
     jobs = [partial(_forward, own, part, noise, firsts) for part, noise in zip(parts, noises, strict=True)]
     if not graph:
-        return torch.cat(at_once(jobs))
-    states: Tensor = _Spread.apply(jobs, [copies.get(weight, weight) for weight in masters], *masters)  # type: ignore[no-untyped-call]
+        return torch.cat(at_once(jobs, most))
+    used = [copies.get(weight, weight) for weight in masters]
+    states: Tensor = _Spread.apply(jobs, most, used, *masters)  # type: ignore[no-untyped-call]
     return states
+
+
+def workers(trained: Sequence[Tensor]) -> int:
+    """How many parts may be computed at once: one for each thread, and fewer where their gradients are large."""
+    size = sum(weight.numel() * weight.element_size() for weight in trained)
+    return threads() if not size else min(threads(), 1 + EXTRA // size)
 
 
 class Matrix:
@@ -127,10 +139,12 @@ class _Spread(torch.autograd.Function):
     """The parts' own graphs behind one node of the graph around them."""
 
     @staticmethod
-    def forward(ctx: Any, jobs: Sequence[Callable[[], Tensor]], used: Sequence[Tensor], *masters: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, jobs: Sequence[Callable[[], Tensor]], most: int, used: Sequence[Tensor], *masters: Tensor
+    ) -> Tensor:
         with torch.enable_grad():
-            states = at_once(jobs)
-        ctx.states, ctx.used, ctx.kinds = states, used, [weight.dtype for weight in masters]
+            states = at_once(jobs, most)
+        ctx.states, ctx.used, ctx.most, ctx.kinds = states, used, most, [weight.dtype for weight in masters]
         return torch.cat([own.detach() for own in states])
 
     @staticmethod
@@ -141,8 +155,8 @@ class _Spread(torch.autograd.Function):
         uppers = torch.split(gradients[0], [len(own) for own in states])
         jobs = [partial(_backward, own, used, upper) for own, upper in zip(states, uppers, strict=True)]
         del states
-        found = zip(*at_once(jobs), strict=True)
-        return (None, None, *(_summed(own, kind) for own, kind in zip(found, ctx.kinds, strict=True)))
+        found = zip(*at_once(jobs, ctx.most), strict=True)
+        return (None, None, None, *(_summed(own, kind) for own, kind in zip(found, ctx.kinds, strict=True)))
 
 
 def _backward(states: Tensor, weights: Sequence[Tensor], upper: Tensor) -> tuple[Tensor | None, ...]:
@@ -159,12 +173,16 @@ def _summed(parts: Sequence[Tensor | None], kind: torch.dtype) -> Tensor | None:
     return total
 
 
-def at_once(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Every job in a thread of its own, which computes alone; the results in order. A single job runs right here."""
+def at_once(jobs: Sequence[Callable[[], Result]], most: int) -> list[Result]:
+    """Every job in one of ``most`` threads, which share out torch's own; the results in order.
+
+    A single job runs right here, with all of them.
+    """
     if len(jobs) == 1:
         return [jobs[0]()]
     gradients, low, kind = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-    waiting = [_pool(len(jobs)).submit(_alone, job, gradients, low, kind) for job in jobs]
+    pool = _pool(most, max(1, threads() // most))
+    waiting = [pool.submit(_alone, job, gradients, low, kind) for job in jobs]
     return [future.result() for future in waiting]
 
 
@@ -174,21 +192,27 @@ def _alone(job: Callable[[], Result], gradients: bool, autocast: bool, kind: tor
         return job()
 
 
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
-def _pool(size: int) -> ThreadPoolExecutor:
-    if size not in _pools:
+def _pool(size: int, own: int) -> ThreadPoolExecutor:
+    """Threads that have ``own`` threads of torch each; they are kept for the next pass."""
+    if (size, own) not in _pools:
         before = torch.get_num_threads()
-        _pools[size] = ThreadPoolExecutor(size, "nearfar-encoder", partial(torch.set_num_threads, 1))
-        _start(_pools[size], size)
+        pool = ThreadPoolExecutor(size, "nearfar-encoder", partial(_have, own))
+        _start(pool, size)
         torch.set_num_threads(before)  # torch keeps the number that any thread has set for threads to come
-    return _pools[size]
+        _pools[size, own] = pool
+    return _pools[size, own]
+
+
+def _have(threads: int) -> None:
+    torch.set_num_threads(threads)
+    torch.get_num_threads()  # a thread takes its number over when it first asks, and keeps that one
 
 
 def _start(pool: ThreadPoolExecutor, size: int) -> None:
-    from threading import Barrier
-
+    """Have all threads of the pool begin, which do so one by one as jobs come in."""
     gate = Barrier(size)
     for future in [pool.submit(gate.wait) for _ in range(size)]:
         future.result()
