@@ -438,3 +438,24 @@ def test_a_checkpoint_of_other_tasks_is_refused(children, folder, tmp_path):
 
     with pytest.raises(CheckpointError, match="another recipe or other data"):
         trained(task_recipe(folder, close={"weight": 2.0}), out, resume=True)
+
+
+def test_heads_are_dropped_in_training_on_several_tasks_as_well(folder, tmp_path):
+    """All settings of the encoder count: with another noise other weights come out."""
+    found = {}
+    for name, encoder in (("plain", {}), ("drophead", {"drophead": 0.5}), ("cutoff", {"cutoff": 0.5})):
+        settings = {"name": "toy", "max_length": 24, "dropout": 0.0, **encoder}
+        trained(task_recipe(folder, encoder=settings, training={"epochs": 1}), tmp_path / name)
+        found[name] = digest(tmp_path / name)["model.safetensors"]
+    assert len(set(found.values())) == 3
+
+
+def test_an_encoder_that_cannot_be_opened_replaces_nothing(folder, tmp_path):
+    """What --overwrite is to replace goes only when the run is sure to begin."""
+    out = tmp_path / "model"
+    out.mkdir()
+    (out / "recipe.toml").write_text("seed = 1")
+    recipe = task_recipe(folder, encoder={"name": str(tmp_path / "nowhere")})
+    with pytest.raises(EncoderError, match="nowhere"):
+        trained(recipe, out, overwrite=True)
+    assert (out / "recipe.toml").read_text() == "seed = 1"

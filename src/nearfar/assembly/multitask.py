@@ -30,6 +30,7 @@ from nearfar.assembly.output import (
 )
 from nearfar.assembly.rows import Report
 from nearfar.assembly.running import run
+from nearfar.assembly.starting import QUICK_STEPS, Say, open_accelerator, open_encoder, sayer, watch
 from nearfar.assembly.task_card import task_readme
 from nearfar.assembly.tasks import (
     Ready,
@@ -43,7 +44,7 @@ from nearfar.assembly.tasks import (
 )
 from nearfar.batching import Rows
 from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, describe
-from nearfar.encoding import Built, Card, build, save
+from nearfar.encoding import Built, Card, save
 from nearfar.encoding.bundle import objective_weights
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks, save_heads
 from nearfar.errors import SettingError, counted
@@ -56,8 +57,6 @@ from nearfar.training import (
     CheckpointStore,
     Journal,
     Listener,
-    LiveBar,
-    PlainLog,
     Plan,
     Progress,
     choose_precision,
@@ -73,8 +72,6 @@ from nearfar.training.tasks import TaskFeed, TaskLearner, TaskStep
 MEAN: Any = "mean"
 """The score that picks the model."""
 STAGES = "stages"
-QUICK_STEPS = 30
-"""A run of so few steps begins at once, without batches to estimate its time by."""
 HEAD_FACTOR = 20
 """How much faster heads learn than the encoder, where nothing else is said."""
 
@@ -163,11 +160,7 @@ def run_tasks(
     """Train the tasks of a recipe, after its stages, and save encoder and heads into ``out``."""
     main = int(os.environ.get("RANK", "0")) == 0
     console = console or Console(stderr=True)
-
-    def say(text: str) -> None:
-        if main:
-            console.print(text, highlight=False, soft_wrap=True, markup=False)
-
+    say = sayer(console, speak=main)
     recipe, tasks, notes = plan_tasks(recipe)
     metrics = {ready.name: ready.card.metric for ready in tasks}
     if not check_output(out, resume=resume, overwrite=overwrite):
@@ -177,6 +170,8 @@ def run_tasks(
         raise SettingError("training.trackers do not follow several tasks yet; the journal has all curves. Remove it.")
     for note in notes:
         say(f"note: {note}")
+    seed = stream(recipe.seed, "head")
+    built = open_encoder(recipe.encoder, classes=None, seed=seed)  # may be refused, so before anything is replaced
     if main:
         open_output(out, resume=resume)
         if not (out / RECIPE).exists():
@@ -187,13 +182,11 @@ def run_tasks(
         folder = out / STAGES / str(number)
         run(_plain_stage(recipe, stage, encoder, number), folder, resume=folder.exists(), console=console)
         encoder = str(folder)
-    accelerator = Accelerator(
-        mixed_precision="no",
-        cpu=not (torch.cuda.is_available() or torch.backends.mps.is_available()),
-        project_dir=str(out),
-    )
+    if recipe.stage:
+        built = open_encoder(recipe.encoder, classes=None, seed=seed, name=encoder)
+    accelerator = open_accelerator(out)
     try:
-        return _run(recipe, tasks, encoder, out, accelerator, console, say, listeners, resume=resume)
+        return _run(recipe, tasks, built, out, accelerator, console, say, listeners, resume=resume)
     finally:
         accelerator.end_training()
 
@@ -211,16 +204,11 @@ def _plain_stage(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int
 
 
 def _run(
-    recipe: TaskRecipe, tasks: list[Ready], encoder: str, out: Path, accelerator: Accelerator, console: Console,
-    say: Callable[[str], None], listeners: tuple[Listener, ...], *, resume: bool,
+    recipe: TaskRecipe, tasks: list[Ready], built: Built, out: Path, accelerator: Accelerator, console: Console,
+    say: Say, listeners: tuple[Listener, ...], *, resume: bool,
 ) -> TaskSummary:  # fmt: skip
     main = bool(accelerator.is_main_process)
-    settings = recipe.encoder
     precision, reason = choose_precision(recipe.training.precision)
-    built = build(
-        encoder, classes=None, seed=stream(recipe.seed, "head"), pooling=settings.pooling,
-        max_length=settings.max_length, dropout=settings.dropout, fast=settings.fast,
-    )  # fmt: skip
     cards = [ready.card for ready in tasks]
     network = TaskNetwork(built.model, cards, shared=recipe.shared_layer, seed=stream(recipe.seed, "heads") % 2**62)
     aims, feeds = [], {}
@@ -289,8 +277,7 @@ def _train(
     main = bool(accelerator.is_main_process)
     rate = training.learning_rate
     assert rate is not None
-    quiet = console if main else Console(quiet=True)
-    watcher = (LiveBar if console.is_terminal and main else PlainLog)(quiet, plan.steps)
+    watcher = watch(console, plan.steps, main=main)
     metrics: dict[str, str] = {task.name: task.metric for task in recipe.task}
     take = TaskStep(recipe.seed, surgery=recipe.training.surgery == "pcgrad", combine=recipe.training.combine)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -36,7 +35,8 @@ from nearfar.assembly.output import (
 )
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows, Scale, evaluator, scale_of, tokenized
 from nearfar.assembly.stages import Stage, plan_stages, written
-from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, build, save
+from nearfar.assembly.starting import QUICK_STEPS, Say, open_accelerator, open_encoder, sayer, watch
+from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, save
 from nearfar.encoding.bundle import objective_weights
 from nearfar.encoding.masked_words import masked_words
 from nearfar.errors import SettingError, counted
@@ -50,8 +50,6 @@ from nearfar.training import (
     Journal,
     Learner,
     Listener,
-    LiveBar,
-    PlainLog,
     Plan,
     Progress,
     choose_precision,
@@ -61,9 +59,6 @@ from nearfar.training import (
 )
 from nearfar.training.optim import Part, freeze, unused_weights
 from nearfar.training.precision import Precision
-
-QUICK_STEPS = 30
-"""A run of so few steps begins at once, without a batch to estimate its time by."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +85,12 @@ def run(
     """Train what the recipe describes and save it into ``out``."""
     main = int(os.environ.get("RANK", "0")) == 0
     console = console or Console(stderr=True)
-    say = _sayer(console, speak=main)
+    say = sayer(console, speak=main)
     data = read_data(recipe)
     if not check_output(out, resume=resume, overwrite=overwrite):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return Summary(out, None, {})
-    accelerator = Accelerator(
-        mixed_precision="no",  # the learner sets the precision itself, so that runs of one process may differ in it
-        cpu=not (torch.cuda.is_available() or torch.backends.mps.is_available()),
-        log_with=[_available(tracker) for tracker in recipe.training.trackers] or None,
-        project_dir=str(out),
-    )
+    accelerator = open_accelerator(out, recipe.training.trackers)
     try:
         return _run(recipe, data, out, accelerator, console, say, listeners, resume=resume)
     finally:
@@ -108,7 +98,7 @@ def run(
 
 
 def _run(
-    recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Callable[[str], None],
+    recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Say,
     listeners: tuple[Listener, ...], *, resume: bool,
 ) -> Summary:  # fmt: skip
     main = bool(accelerator.is_main_process)
@@ -116,11 +106,7 @@ def _run(
     recipe = stages[-1].recipe
     precision, reason = choose_precision(recipe.training.precision)
     headed = data.kind == "classes" and any(trains_head(stage.recipe.objective) for stage in stages)
-    built = build(
-        recipe.encoder.name, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"),
-        pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length, dropout=recipe.encoder.dropout,
-        fast=recipe.encoder.fast, drophead=recipe.encoder.drophead, cutoff=recipe.encoder.cutoff,
-    )  # fmt: skip
+    built = open_encoder(recipe.encoder, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"))
     built.model.to(accelerator.device)
     parts = _parts(built, data)
     mapped = [parts.scale.note] if parts.scale is not None and parts.scale.note else []
@@ -281,7 +267,7 @@ def _train(
     main, recipe = bool(accelerator.is_main_process), stage.recipe
     folder, journal = out / CHECKPOINTS / stage.folder, out / stage.journal(JOURNAL)
     store = CheckpointStore(folder, keep=recipe.training.keep_checkpoints)
-    watcher = (LiveBar if console.is_terminal and main else PlainLog)(console if main else _silent(), ready.plan.steps)
+    watcher = watch(console, ready.plan.steps, main=main)
     dev = parts.evaluators(recipe, fit=True).get("dev")
     try:
         return fit(
@@ -313,11 +299,7 @@ def _lost(progress: Progress, recipe: Recipe) -> str | None:
 
 def _weighting(recipe: Recipe, settings: LabelAware, built: Built, data: RunData, seed: int) -> TextModel:
     name = settings.weighting or recipe.encoder.name
-    helper = build(
-        name, classes=data.classes, seed=seed, pooling=recipe.encoder.pooling, max_length=recipe.encoder.max_length,
-        dropout=recipe.encoder.dropout, fast=recipe.encoder.fast, drophead=recipe.encoder.drophead,
-        cutoff=recipe.encoder.cutoff,
-    )  # fmt: skip
+    helper = open_encoder(recipe.encoder, classes=data.classes, seed=seed, name=name)
     if name != recipe.encoder.name and helper.tokenizer.get_vocab() != built.tokenizer.get_vocab():
         raise SettingError(
             f"objective.weighting is {name!r}, whose vocabulary is not that of encoder.name {recipe.encoder.name!r}: "
@@ -419,15 +401,6 @@ def _identity(recipe: Recipe, data: RunData, processes: int) -> str:
     return hashlib.sha256(f"{text}\n{data.fingerprint()}\n{processes}".encode()).hexdigest()
 
 
-def _available(tracker: str) -> str:
-    package = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}[tracker]
-    if importlib.util.find_spec(package) is None:
-        raise SettingError(
-            f"training.trackers names {tracker}, which is not installed: pip install 'nearfar[{tracker}]'."
-        )
-    return tracker
-
-
 def _truncation(table: TokenTable, built: Built) -> list[str]:
     if not table.truncated:
         return []
@@ -471,18 +444,6 @@ def _announcement(stage: Stage, ready: _Ready) -> str:
         f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
         f"{counted(ready.plan.steps, 'step')}" + ("" if ready.seconds is None else f", about {duration(ready.seconds)}")
     )
-
-
-def _sayer(console: Console, *, speak: bool) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        if speak:
-            console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    return say
-
-
-def _silent() -> Console:
-    return Console(quiet=True)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
