@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.training.runs import digest, write_texts
+from tests.training.runs import StopAt, digest, write_texts
 
 import nearfar
 from nearfar.assembly import run
@@ -60,24 +60,6 @@ def recipe_of(train: Path, objective: dict[str, Any], **tables: Any) -> Recipe:
     for name, table in tables.items():
         values[name] = {**values.get(name, {}), **table} if isinstance(table, dict) else table
     return build_recipe(values, [], where="test")
-
-
-class StopAt:
-    """A listener that asks the run to stop, as Ctrl-C does, once it has seen a step."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, entry: dict[str, Any]) -> None:
-        if entry["step"] == self.at:
-            import os
-            import signal
-
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def evaluation(self, entry: dict[str, Any]) -> None: ...
-
-    def notice(self, text: str) -> None: ...
 
 
 def test_every_objective_is_tried_here():

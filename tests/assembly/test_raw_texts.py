@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tests.training.runs import digest
+from tests.training.runs import StopAt, digest
 
 from nearfar.assembly import run
 from nearfar.assembly.choosing import choose
@@ -57,24 +57,6 @@ def recipe_of(train: Path, objective: dict[str, Any], **tables: Any) -> Recipe:
     for name, table in tables.items():
         values[name] = {**values.get(name, {}), **table}
     return build_recipe(values, [], where="test")
-
-
-class StopAt:
-    """A listener that asks the run to stop, as Ctrl-C does, once it has seen a step."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, entry: dict[str, Any]) -> None:
-        if entry["step"] == self.at:
-            import os
-            import signal
-
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def evaluation(self, entry: dict[str, Any]) -> None: ...
-
-    def notice(self, text: str) -> None: ...
 
 
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from tests.cli.test_pairs import call
 
 import nearfar
 from nearfar.assembly import run
 from nearfar.cli import geometry as command
-from nearfar.cli import main
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.recipe import build_recipe
@@ -67,23 +65,6 @@ def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(name: str, rows: list[dict[str, Any]]) -> None:
     Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def call(*arguments: str) -> tuple[int, str, str]:
-    """Run the command in this process: exit code, standard output, standard error."""
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
-    code: Any = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["nearfar", *arguments])
-        patch.setattr(sys, "stdout", streams[0])
-        patch.setattr(sys, "stderr", streams[1])
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-    out, errors = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
-    assert "Traceback" not in errors
-    return int(code), out, errors
 
 
 def good(*arguments: str) -> tuple[str, str]:

@@ -63,6 +63,23 @@ def digest(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.safetensors"))}
 
 
+class StopAt:
+    """A listener that asks the run to stop, as Ctrl-C does, once it has seen a step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def step(self, entry: dict[str, Any]) -> None:
+        if entry["step"] == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        pass
+
+
 class KillAt:
     """A listener that ends the process without warning, as ``kill -9`` does, once it has seen a step."""
 
