@@ -18,20 +18,16 @@ import numpy as np
 
 from nearfar.data import Layout, Records, folds, limit, read
 from nearfar.errors import NearfarError
+from nearfar.protocol.observing import classmates, figures, geometry, mapped, prediction_lines, vectors_before
 from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, map_bytes
 from nearfar.protocol.runs import Source, Trial, train
 from nearfar.protocol.search import choose_settings
-from nearfar.seeding import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nearfar.encoding import Model
 
-MAPPED = 500
-"""Test texts whose vectors are measured before and after training, and kept for the map."""
-POSITIVES = 2_000
-"""Pairs of classmates at most, for the alignment."""
 BATCH = 64
 
 Files = dict[str, bytes]
@@ -132,21 +128,17 @@ def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] |
     }  # fmt: skip
     files: Files = {JOURNAL: _journal(out)}
     if model.labels is not None:
-        measured, predictions, kept = _classes(trial, model, part, recipe)
-        if kept is not None:
-            files[MAP] = kept
+        measured, kept = _classes(trial, model, part, recipe)
     else:
-        measured, predictions = _pairs(model, part)
-    files[PREDICTIONS] = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in predictions).encode()
+        measured, kept = _pairs(model, part)
+    files |= kept
     wrong = [name for name, score in measured["scores"].items() if not math.isfinite(score)]
     if wrong:
         raise NearfarError(f"the score {wrong[0]} is {measured['scores'][wrong[0]]}; the model computes no numbers.")
     return {**found, **measured}, files
 
 
-def _classes(
-    trial: Trial, model: Model, part: Split, recipe: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[dict[str, Any]], bytes | None]:
+def _classes(trial: Trial, model: Model, part: Split, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], Files]:
     """Predictions, what they are worth, and how the vectors of the test texts moved."""
     import torch
 
@@ -165,38 +157,24 @@ def _classes(
     )
     chances = both[:, : len(labels)].softmax(dim=1).numpy()
     predicted = chances.argmax(axis=1)
-    report = class_report(truth, predicted, labels)
-    predictions = [
-        {
-            "row": row,
-            **dict(zip(("text",) if len(texts) == 1 else ("text_a", "text_b"), texts, strict=True)),
-            "label": labels[right],
-            "predicted": labels[said],
-            "probabilities": {label: round(float(chance), 6) for label, chance in zip(labels, line, strict=True)},
-        }
-        for row, texts, right, said, line in zip(
-            part.rows, zip(*test.texts, strict=True), truth.tolist(), predicted.tolist(), chances, strict=True
-        )
-    ]
-    shown = sorted(generator(trial.seed, "map", trial.fold).permutation(len(test))[:MAPPED].tolist())
+    said = (
+        (labels[place], dict(zip(labels, line, strict=True))) for place, line in zip(predicted, chances, strict=True)
+    )
+    files = {PREDICTIONS: prediction_lines(test, part.rows, [labels[right] for right in truth], said)}
+    shown = mapped(len(test), trial.seed, trial.fold)
     after = both[shown, len(labels) :].numpy()
     before = _before(model, recipe, test.take(shown))
-    pairs = _classmates(truth[shown], trial.seed)
+    pairs = classmates(truth[shown], trial.seed)
     measured = {
-        "scores": report.scores,
-        "per_class": {
-            name: {key if key != "texts" else "support": value for key, value in row.items()}
-            for name, row in report.per_class.items()
-        },
-        "labels": list(labels),
-        "confusion": report.confusion.tolist(),
-        "geometry": {"before": _geometry(before, pairs), "after": _geometry(after, pairs)},
+        **figures(class_report(truth, predicted, labels), labels),
+        "geometry": {"before": geometry(before, pairs), "after": geometry(after, pairs)},
     }
-    kept = map_bytes([part.rows[place] for place in shown], before, after) if trial.keeps_map else None
-    return measured, predictions, kept
+    if trial.keeps_map:
+        files[MAP] = map_bytes([part.rows[place] for place in shown], before, after)
+    return measured, files
 
 
-def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], Files]:
     """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its pairs."""
     from nearfar.assembly.measuring import measure
     from nearfar.assembly.rows import distinct
@@ -207,7 +185,7 @@ def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], list[dict[str, An
     measured = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": told}
     texts, columns = distinct(test.texts)
     if len(columns) != 2:
-        return measured, []
+        return measured, {PREDICTIONS: b""}
     cosines = score_pairs(model.model, model.tokenize(texts), *columns, batch_size=BATCH)
     predictions: list[dict[str, Any]] = []
     for place, (row, cosine) in enumerate(zip(part.rows, cosines.tolist(), strict=True)):
@@ -217,7 +195,8 @@ def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], list[dict[str, An
         if test.scores is not None:
             line["score"] = test.scores[place]
         predictions.append({**line, "predicted": round(cosine, 6)})
-    return measured, predictions
+    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in predictions)
+    return measured, {PREDICTIONS: lines.encode()}
 
 
 _BEFORE: dict[tuple[object, ...], NDArray[np.float32]] = {}
@@ -225,45 +204,13 @@ _BEFORE: dict[tuple[object, ...], NDArray[np.float32]] = {}
 
 
 def _before(model: Model, recipe: Mapping[str, Any], test: Records) -> NDArray[np.float32]:
-    """(m, d) vectors of the encoder before training, pooled and cut as the trained model does."""
-    from nearfar.encoding import build, tokenize
-    from nearfar.encoding.model import in_batches
-
-    card = model.card
     name = recipe["encoder"]["name"]
-    key = (name, card.pooling, card.max_length, test.fingerprint())
+    key = (name, model.card.pooling, model.card.max_length, test.fingerprint())
     if key not in _BEFORE:
-        pooling: Any = card.pooling
-        built = build(name, classes=None, seed=0, pooling=pooling, max_length=card.max_length)
-        table = tokenize(built.tokenizer, test.texts, max_length=card.max_length)
-        vectors = in_batches(
-            built.model, table, BATCH, lambda output: output.embedding, width=built.model.dim
-        )  # fmt: skip
         while len(_BEFORE) >= 4:
             del _BEFORE[next(iter(_BEFORE))]
-        _BEFORE[key] = vectors.numpy()
+        _BEFORE[key] = vectors_before(name, model.card, test, batch_size=BATCH)
     return _BEFORE[key]
-
-
-def _classmates(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of texts of one class, in a random order, few enough to be measured."""
-    left, right = np.triu_indices(len(labels), k=1)
-    same = labels[left] == labels[right]
-    left, right = left[same], right[same]
-    order = generator(seed, "classmates").permutation(len(left))[:POSITIVES]
-    return left[order], right[order]
-
-
-def _geometry(vectors: NDArray[np.float32], pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> dict[str, float]:
-    from nearfar.evaluation import alignment, anisotropy, uniformity
-
-    left, right = pairs
-    found = {
-        "alignment": alignment(vectors[left], vectors[right]),
-        "uniformity": uniformity(vectors).value,
-        "anisotropy": anisotropy(vectors),
-    }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _state(source: str) -> tuple[int, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +12,12 @@ from numpy.typing import NDArray
 
 from nearfar.assembly.data import class_numbers
 from nearfar.data import Records
-from nearfar.encoding import Model, build, load, tokenize
-from nearfar.encoding.model import in_batches
+from nearfar.encoding import Model, load
 from nearfar.errors import DataError, NearfarError, Problem, SettingError
-from nearfar.evaluation import alignment, anisotropy, class_report, uniformity
+from nearfar.evaluation import class_report
+from nearfar.protocol.observing import classmates, figures, geometry, mapped, prediction_lines, vectors_before
 from nearfar.protocol.records import MAP, PREDICTIONS, DataSet, Record, find_record, map_bytes, write_record
 from nearfar.report.sources import Source
-from nearfar.seeding import generator
-
-MAPPED = 500
-"""Texts on the map."""
-PAIRS = 20_000
-"""Pairs of classmates that the alignment is measured on."""
 
 
 def probe(
@@ -48,18 +41,14 @@ def probe(
     labels = answers.labels
     truth = class_numbers(records, labels)
     report = class_report(truth, np.array([labels.index(one) for one in answers.predicted]), labels)
-    files, geometry, notes = _space(source.home, model, records, truth, batch_size, answers.single)
-    files[PREDICTIONS] = _predictions(records, answers, truth)
-    per_class = {
-        name: {key if key != "texts" else "support": value for key, value in row.items()}
-        for name, row in report.per_class.items()
-    }
+    files, space, notes = _space(source.home, model, records, truth, batch_size, answers.single)
+    said = zip(answers.predicted, answers.probabilities, strict=True)
+    files[PREDICTIONS] = prediction_lines(records, range(len(records)), [labels[right] for right in truth], said)
     metric = source.plan.metric if source.plan.metric in report.scores else "f1_weighted"
     name = Path(records.source).name
     record = Record(
         id="data", data=name, limit=None, contender=source.plan.baseline, seed=0, fold=0, status="done", metric=metric,
-        scores=report.scores, per_class=per_class, labels=list(labels), confusion=report.confusion.tolist(),
-        geometry=geometry, test=len(records),
+        geometry=space, test=len(records), **figures(report, labels),
     )  # fmt: skip
     write_record(scratch, record, files)
     written = find_record(scratch, record.id)
@@ -103,15 +92,18 @@ def _space(
     """The map of some rows and its geometry, where rows have vectors of their own."""
     if not single:
         return {}, {}, ["no map: the task compares two texts, and a pair has no vector of its own"]
-    shown = sorted(generator(0, "map").permutation(len(records))[:MAPPED].tolist())
+    shown = mapped(len(records), 0)
     texts = _rows(records, model)
     after = model.embed([texts[place] for place in shown], batch_size=batch_size)
-    before, notes = _before(folder, model, records.take(shown), batch_size)
-    geometry = {"after": _geometry(after, truth[shown])}
-    if before is None:
-        return {}, geometry, notes
-    geometry["before"] = _geometry(before, truth[shown])
-    return {MAP: map_bytes(shown, before, after)}, geometry, notes
+    pairs = classmates(truth[shown], 0)
+    found = {"after": geometry(after, pairs)}
+    try:
+        name = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))["encoder"]["name"]
+        before = vectors_before(name, model.card, records.take(shown), batch_size=batch_size)
+    except (OSError, KeyError, ValueError, NearfarError) as cause:
+        return {}, found, [f"no map: the encoder the run started from cannot be opened ({cause})"]
+    found["before"] = geometry(before, pairs)
+    return {MAP: map_bytes(shown, before, after)}, found, []
 
 
 def _rows(records: Records, model: Model) -> list[Any]:
@@ -123,46 +115,3 @@ def _rows(records: Records, model: Model) -> list[Any]:
             [Problem(records.source, f"the model reads {wanted}, and the file has others", "Give its rows.")]
         )
     return records.texts[0]
-
-
-def _before(
-    folder: Path, model: Model, records: Records, batch_size: int
-) -> tuple[NDArray[np.float32] | None, list[str]]:
-    """(m, d) vectors of the encoder the run started from, pooled and cut as the trained model does."""
-    try:
-        name = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))["encoder"]["name"]
-        pooling: Any = model.card.pooling
-        built = build(name, classes=None, seed=0, pooling=pooling, max_length=model.card.max_length)
-    except (OSError, KeyError, ValueError, NearfarError) as cause:
-        return None, [f"no map: the encoder the run started from cannot be opened ({cause})"]
-    table = tokenize(built.tokenizer, records.texts, max_length=model.card.max_length)
-    vectors = in_batches(built.model, table, batch_size, lambda output: output.embedding, width=built.model.dim)
-    return vectors.numpy(), []
-
-
-def _predictions(records: Records, answers: _Answers, truth: NDArray[np.int64]) -> bytes:
-    names = ("text",) if len(records.texts) == 1 else ("text_a", "text_b")
-    lines = []
-    rows = zip(zip(*records.texts, strict=True), truth.tolist(), answers.predicted, answers.probabilities, strict=True)
-    for row, (texts, right, said, chances) in enumerate(rows):
-        entry = {
-            "row": row,
-            **dict(zip(names, texts, strict=True)),
-            "label": answers.labels[right],
-            "predicted": said,
-            "probabilities": {name: round(chance, 6) for name, chance in chances.items()},
-        }
-        lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
-    return "".join(lines).encode()
-
-
-def _geometry(vectors: NDArray[np.float32], truth: NDArray[np.int64]) -> dict[str, float]:
-    left, right = np.triu_indices(len(truth), k=1)
-    same = np.flatnonzero(truth[left] == truth[right])
-    same = generator(0, "classmates").permutation(same)[:PAIRS]
-    found = {
-        "alignment": alignment(vectors[left[same]], vectors[right[same]]),
-        "uniformity": uniformity(vectors).value,
-        "anisotropy": anisotropy(vectors),
-    }
-    return {name: value for name, value in found.items() if value is not None}
