@@ -117,7 +117,7 @@ def run_study(
         gpus: of each trial on Ray.
     """
     standing = stand(path, out)
-    with _alone(out):
+    with alone(out):
         planned = standing.planned
         write_whole(out / STUDY, plan_text(planned.plan))
         clear_leftovers(out)
@@ -135,7 +135,7 @@ def run_study(
         follower = _Follower(out, planned, watcher, trials, len(standing.done))
         watcher.begin(len(planned.trials) - len(trials), len(planned.trials))
         try:
-            with _interruptible():
+            with interruptible():
                 if not trials:
                     pass
                 elif on == "ray":
@@ -253,7 +253,7 @@ def _listed(planned: Planned, names: Sequence[str], most: int = 8) -> str:
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
+def alone(out: Path) -> Iterator[None]:
     """Keep a second process from running the same study; the system lets go of the lock when we die."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -273,7 +273,7 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Take a polite request to end like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield

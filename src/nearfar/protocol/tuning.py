@@ -39,7 +39,7 @@ from nearfar.errors import (
     SettingError,
     counted,
 )
-from nearfar.protocol.driving import LOCK, Watcher, _alone, _interruptible
+from nearfar.protocol.driving import LOCK, Watcher, alone, interruptible
 from nearfar.protocol.local import run_local, shares
 from nearfar.protocol.planning import SCORES, Planned, plan_study
 from nearfar.protocol.records import STUDY, TRIALS, Cell, Plan, clear_leftovers, find_record, plan_text
@@ -229,7 +229,7 @@ def tune(request: Request, watcher: Watcher, *, workers: int | None = None, cons
     state = _open(out, _identity(request, prepared))
     clock = _Clock(60 * request.minutes, began, state.spent)
     over = state.searched is not None and request.minutes <= state.searched
-    with _alone(out):
+    with alone(out):
         state.write(out, clock)
         write_whole(out / STUDY, plan_text(planned.plan))
         clear_leftovers(out)
@@ -240,7 +240,7 @@ def tune(request: Request, watcher: Watcher, *, workers: int | None = None, cons
         watcher.notice(_opening(request, prepared, over=over))
         watcher.begin(race.there(), len(planned.trials))
         try:
-            with _interruptible():
+            with interruptible():
                 race.run(may_run=not over)
         except KeyboardInterrupt:
             raise Interrupted(
