@@ -78,12 +78,17 @@ def command(*arguments: str | Path) -> list[str]:
 
 def nearfar(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command in this process, which has imported everything; its trials have processes of their own."""
+    status, out, err = in_process("study", *arguments)
+    return subprocess.CompletedProcess(["nearfar", "study", *map(str, arguments)], status, out, err)
+
+
+def in_process(*words: str | Path) -> tuple[int, str, str]:
+    """Run a command of nearfar in this process: exit status, standard output, standard error."""
     from nearfar.cli import main
 
-    words = ["nearfar", "study", *map(str, arguments)]
     out, err, before = io.StringIO(), io.StringIO(), sys.argv
     status = 0
-    sys.argv = words
+    sys.argv = ["nearfar", *map(str, words)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main()
@@ -91,7 +96,7 @@ def nearfar(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         status = left.code if isinstance(left.code, int) else int(left.code is not None)
     finally:
         sys.argv = before
-    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+    return status, out.getvalue(), err.getvalue()
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import io
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +20,7 @@ from nearfar.protocol.records import Cell, DataSet, Plan, Record, plan_text, rea
 from nearfar.protocol.reproducing import Wishes, differences, prepare
 from nearfar.protocol.study import read_study
 from nearfar.recipe.objectives import Blend, TripleEntropy
+from tests.protocol.studies import in_process
 
 TABLES = [(paper, table) for paper in papers() for table in paper.tables]
 STUDIES = [(paper, table, name) for paper, table in TABLES for name in table.studies]
@@ -62,19 +60,7 @@ def written(path: Path) -> list[dict[str, Any]]:
 
 def command(*words: str | Path) -> tuple[int, str, str]:
     """Run ``nearfar reproduce`` in this process: exit status, standard output, standard error."""
-    from nearfar.cli import main
-
-    out, err, before = io.StringIO(), io.StringIO(), sys.argv
-    status = 0
-    sys.argv = ["nearfar", "reproduce", *map(str, words)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as left:
-        status = left.code if isinstance(left.code, int) else int(left.code is not None)
-    finally:
-        sys.argv = before
-    return status, out.getvalue(), err.getvalue()
+    return in_process("reproduce", *words)
 
 
 # What is shipped

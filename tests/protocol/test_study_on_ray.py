@@ -11,7 +11,7 @@ import pytest
 from nearfar.protocol.records import read_records
 from tests.protocol.studies import contents, events, nearfar, small_study
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="ray is not installed: pip install 'nearfar[ray]'")
 
 CLUSTER = """
 import logging, os, subprocess, sys, time
