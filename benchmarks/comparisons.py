@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -69,43 +70,35 @@ def finetune_busy(bench: Bench) -> Contenders:
 
 def pairs(bench: Bench) -> Contenders:
     """The same loss on the same pairs: mnrl here, MultipleNegativesRankingLoss there."""
-    warm, steps = bench.amount(3, 1), bench.amount(18, 2)
     rows, name = sources.positives(bench.texts)
-    rows = take(rows, (warm + steps) * BATCH)
-    job = {
-        "train": bench.rows("positives", rows), "encoder": bench.minilm(), "warm": warm, "batch": BATCH,
-        "max_length": MAX_LENGTH, "seed": SEED, "objective": {"name": "mnrl"},
-    }  # fmt: skip
-    graded = sources.graded(bench.texts)[: bench.amount(10_000, 200)]
-    if graded:
-        job["dev"] = bench.rows("graded", graded)
-    bench.notes.append(
-        f"{name}; {steps * BATCH:,} timed pairs in batches of {BATCH} after {warm * BATCH:,} of warm-up; at most "
-        f"{MAX_LENGTH} tokens a text."
-        + (f" Spearman is that of the cosines of {len(graded):,} STSb dev pairs afterwards." if graded else "")
-    )
-    yield Contender(OURS, "train_nearfar", job)
-    yield Contender(REFERENCE, "pairs_sentence_transformers", job)
-    if bench.bf16:
-        yield Contender(f"{REFERENCE}, bf16", "pairs_sentence_transformers", {**job, "best": True})
-        yield Contender(f"{OURS}, fp32", "train_nearfar", {**job, "precision": "fp32"})
+    yield from _contrasted(bench, "positives", rows, {"name": "mnrl"}, name, "pairs in", "")
 
 
 def raw(bench: Bench) -> Contenders:
     """Plain texts, each its own partner under another dropout mask: simcse here, a column given twice there."""
-    warm, steps = bench.amount(3, 1), bench.amount(18, 2)
     rows, name = sources.plain(bench.texts)
+    yield from _contrasted(
+        bench, "plain", rows, {"name": "simcse", "projection": False}, name, "texts, each encoded twice, in",
+        "; temperature 0.05 and no layer behind the vectors for both",
+    )  # fmt: skip
+
+
+def _contrasted(
+    bench: Bench, file: str, rows: sources.Rows, objective: dict[str, Any], name: str, what: str, more: str
+) -> Contenders:
+    """One in-batch loss in both tools, and how good the cosines are afterwards."""
+    warm, steps = bench.amount(3, 1), bench.amount(18, 2)
     rows = take(rows, (warm + steps) * BATCH)
     job = {
-        "train": bench.rows("plain", rows), "encoder": bench.minilm(), "warm": warm, "batch": BATCH,
-        "max_length": MAX_LENGTH, "seed": SEED, "objective": {"name": "simcse", "projection": False},
+        "train": bench.rows(file, rows), "encoder": bench.minilm(), "warm": warm, "batch": BATCH,
+        "max_length": MAX_LENGTH, "seed": SEED, "objective": objective,
     }  # fmt: skip
     graded = sources.graded(bench.texts)[: bench.amount(10_000, 200)]
     if graded:
         job["dev"] = bench.rows("graded", graded)
     bench.notes.append(
-        f"{name}; {steps * BATCH:,} timed texts, each encoded twice, in batches of {BATCH} after {warm * BATCH:,} of "
-        f"warm-up; at most {MAX_LENGTH} tokens a text; temperature 0.05 and no layer behind the vectors for both."
+        f"{name}; {steps * BATCH:,} timed {what} batches of {BATCH} after {warm * BATCH:,} of warm-up; at most "
+        f"{MAX_LENGTH} tokens a text{more}."
         + (f" Spearman is that of the cosines of {len(graded):,} STSb dev pairs afterwards." if graded else "")
     )
     yield Contender(OURS, "train_nearfar", job)
