@@ -21,21 +21,13 @@ from nearfar.assembly.choosing import FEW_ROWS
 from nearfar.data import read
 from nearfar.encoding import build, load
 from nearfar.errors import DataError, Interrupted, NearfarError, OutputError, RecipeError, SettingError
-from nearfar.protocol import tuning
+from nearfar.protocol.asking import SIMPLEST, Prepared, Request, contenders_for, prepare
+from nearfar.protocol.racing import BEHIND, Race, TimeIsUp, is_behind, makespan
 from nearfar.protocol.records import TRIALS, Record, find_record, read_plan, read_records, write_record
+from nearfar.protocol.remembering import STATE, Clock, State, identity_of
 from nearfar.protocol.runs import train
 from nearfar.protocol.trials import perform
-from nearfar.protocol.tuning import (
-    BEHIND,
-    SIMPLEST,
-    Prepared,
-    Request,
-    contenders_for,
-    is_behind,
-    makespan,
-    prepare,
-    tune,
-)
+from nearfar.protocol.tuning import Tuned, forget_failed, tune
 from nearfar.protocol.worker import LOG
 from nearfar.recipe import parse_override
 from nearfar.seeding import stream
@@ -115,21 +107,19 @@ def plant(
             scores={} if found is None else {plan.metric: found},
         )  # fmt: skip
         write_record(request.out, record, {})
-    if not (request.out / tuning.STATE).exists():  # by which a tune knows its folder
-        state = tuning._State(tuning._identity(request, prepared))
-        state.write(request.out, tuning._Clock(60, time.monotonic(), 0.0))
+    if not (request.out / STATE).exists():  # by which a tune knows its folder
+        state = State(identity_of(request, prepared))
+        state.write(request.out, Clock(60, time.monotonic(), 0.0))
     return prepared
 
 
-def race_of(
-    request: Request, prepared: Prepared, *, left: float = 1e6, workers: int = 2
-) -> tuple[tuning._Race, tuning._Clock]:
-    clock = tuning._Clock(left, time.monotonic(), 0.0)
-    state = tuning._State(tuning._identity(request, prepared))
-    return tuning._Race(request, prepared, Heard(), clock, state, workers), clock
+def race_of(request: Request, prepared: Prepared, *, left: float = 1e6, workers: int = 2) -> tuple[Race, Clock]:
+    clock = Clock(left, time.monotonic(), 0.0)
+    state = State(identity_of(request, prepared))
+    return Race(request, prepared, Heard(), clock, state, workers), clock
 
 
-def quiet(request: Request, heard: Heard | None = None, **values: object) -> tuning.Tuned:
+def quiet(request: Request, heard: Heard | None = None, **values: object) -> Tuned:
     return tune(request, heard or Heard(), console=Console(quiet=True), **values)  # type: ignore[arg-type]
 
 
@@ -294,7 +284,7 @@ def test_where_all_fail_the_reasons_are_told(tmp_path):
     prepared = plant(request, lambda name, place: None)
     with pytest.raises(NearfarError, match=r"no contender could be trained.*supcon: it was too hot"):
         race_of(request, prepared)[0].run(may_run=False)
-    tuning._forget_failed(request.out, prepared.planned.plan)
+    forget_failed(request.out, prepared.planned.plan)
     assert not list((request.out / TRIALS).iterdir()), "they run again in the next call"
 
 
@@ -339,7 +329,7 @@ def test_a_first_fold_that_is_too_long_is_given_up_when_that_is_seen(tmp_path):
     prepared = plant(request, lambda *_: 0.5, places=1, seconds=100.0, skip=(SIMPLEST, *OTHERS))
     race, _ = race_of(request, prepared, left=200.0)
     race.running = ([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
-    with pytest.raises(tuning._TimeIsUp):
+    with pytest.raises(TimeIsUp):
         race.check_first()
     assert race.needed == pytest.approx(450.0)
     race, _ = race_of(request, prepared, left=451.0)

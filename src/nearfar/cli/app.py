@@ -438,7 +438,7 @@ def tune(
     """Try the sensible objectives on a labeled file for some minutes, and train the best on all of it."""
     from nearfar.cli.training import gather_overrides
     from nearfar.cli.tuning import tune_command
-    from nearfar.protocol.tuning import Request
+    from nearfar.protocol.asking import Request
 
     flags: list[tuple[str, str, object]] = [
         ("encoder.name", "--encoder", encoder),

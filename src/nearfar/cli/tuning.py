@@ -10,8 +10,9 @@ from rich.table import Table
 from nearfar.assembly import write_whole
 from nearfar.cli.studying import WIDTH, Bar, Lines
 from nearfar.errors import counted
+from nearfar.protocol.asking import Request
 from nearfar.protocol.statistics import summarize
-from nearfar.protocol.tuning import MODEL, REPORT, Request, Tuned, tune
+from nearfar.protocol.tuning import MODEL, REPORT, Tuned, tune
 from nearfar.report import read_source, render_page
 from nearfar.training import duration
 
