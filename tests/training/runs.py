@@ -98,15 +98,18 @@ class KillAt:
 
 
 def train_in_child(
-    train: str, out: str, objective: str, changes: dict[str, Any], kill_at: int | None, resume: bool
+    train: str, out: str, objective: str, changes: dict[str, Any], kill_at: int | None, resume: bool, threads: int = 1
 ) -> None:
     """What a child process runs; the parent looks at what it leaves behind."""
     import torch
     from rich.console import Console
 
     from nearfar.assembly import run
+    from nearfar.encoding import spread
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
+    if threads > 1:
+        spread.LEAST = 16  # the texts are short: each thread gets a part of them all the same
     recipe = recipe_for(Path(train), objective=objective, **changes)
     listeners = () if kill_at is None else (KillAt(kill_at),)
     run(recipe, Path(out), resume=resume, console=Console(quiet=True), listeners=listeners)

@@ -76,6 +76,18 @@ def test_a_killed_run_resumes_to_the_same_bits(children, texts, undisturbed, tmp
     assert losses(out) == losses(whole)
 
 
+def test_a_run_on_several_threads_resumes_to_the_same_bits(children, texts, undisturbed, tmp_path):
+    """The parts of a batch draw their dropout from the run's own stream, which is kept."""
+    whole, out = tmp_path / "whole", tmp_path / "model"
+    assert child(children, str(texts), str(whole), OBJECTIVES[0], {}, None, False, 3) == 0
+    assert child(children, str(texts), str(out), OBJECTIVES[0], {}, 9, False, 3) == -signal.SIGKILL
+    assert child(children, str(texts), str(out), OBJECTIVES[0], {}, None, True, 3) == 0
+
+    assert digest(out) == digest(whole)
+    assert losses(out) == losses(whole)
+    assert digest(whole) != digest(undisturbed[OBJECTIVES[0]])  # whose batches are in one part
+
+
 def test_enough_kill_points_are_tried():
     """At least twenty, in all three epochs and for all objectives."""
     assert len(KILLS) >= 20
