@@ -48,7 +48,7 @@ def test_a_record_says_what_was_done_and_what_came_out(tmp_path):
     assert found.recipe["training"]["epochs"] == 1
     assert found.recipe["seed"] == 2
     assert set(found.geometry) == {"before", "after"}
-    assert found.geometry["before"].keys() == {"alignment", "uniformity", "anisotropy"}
+    assert found.geometry["before"].keys() == {"alignment", "uniformity", "anisotropy", "effective_rank"}
     assert found.geometry["before"] != found.geometry["after"]
     assert [entry["step"] for entry in read_journal(found) if entry["kind"] == "step"] == [1, 2]
     kept = read_map(found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from rich.console import Console
@@ -10,9 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from nearfar.errors import SettingError, counted
+from nearfar.evaluation.geometry import MEASURES
 from nearfar.protocol.driving import Outcome, folder_of, run_study, stand
 from nearfar.protocol.estimating import estimate
-from nearfar.protocol.records import Record, cell_name, read_plan, read_records, scores_of
+from nearfar.protocol.records import Record, cell_name, read_plan, read_records, scores_of, set_scores
 from nearfar.protocol.statistics import compare_all, summarize
 from nearfar.protocol.wording import overall, verdict
 from nearfar.training import duration
@@ -102,11 +105,46 @@ def show(folder: Path, console: Console) -> None:
             table.add_row(*cells)
         table.add_section()
     console.print(table)
+    _show_sets(records, list(plan.contenders), console)
     for family in families:
         for comparison in family.comparisons:
             console.print(f"{verdict(comparison)}.", highlight=False, soft_wrap=True, markup=False)
         if len(family.comparisons) > 1 or family.refused:
             console.print(f"{overall(family)}.", highlight=False, soft_wrap=True, markup=False)
+
+
+def _show_sets(records: Sequence[Record], contenders: Sequence[str], console: Console) -> None:
+    """Where scored pairs are the test: each of their sets, and what became of the space; means over the seeds."""
+    tested = [record for record in records if record.done and set_scores(record)]
+    if not tested:
+        return
+    sets = list(dict.fromkeys(name for record in tested for name in set_scores(record)))
+    title = "Spearman × 100 of each set, and the geometry of its texts before → after"
+    table = Table(title=title, title_justify="left")
+    for column in ("data", "contender"):
+        table.add_column(column)
+    for column in (*sets, *(measure.replace("_", " ") for measure in MEASURES)):
+        table.add_column(column, justify="right")
+    for data in dict.fromkeys(record.cell for record in tested):
+        for name in contenders:
+            runs = [record for record in tested if (record.cell, record.contender) == (data, name)]
+            if runs:
+                cells = [_mean([100 * set_scores(run)[one] for run in runs if one in set_scores(run)], 2)
+                         for one in sets]  # fmt: skip
+                cells += [
+                    " → ".join(
+                        _mean([run.geometry[when][measure] for run in runs if measure in run.geometry.get(when, {})], 3)
+                        for when in ("before", "after")
+                    )
+                    for measure in MEASURES
+                ]
+                table.add_row(data, name, *cells)
+        table.add_section()
+    console.print(table)
+
+
+def _mean(values: Sequence[float], decimals: int) -> str:
+    return f"{fmean(values):.{decimals}f}" if values else "-"
 
 
 class Lines:

@@ -56,7 +56,7 @@ def _like(trial: Trial, found: Sequence[Record]) -> float:
 def _rows(planned: Planned, trial: Trial) -> int:
     """How many rows a trial trains on."""
     drawn = trial.limit or len(planned.rows[trial.source.name][0])
-    return drawn if trial.source.test is not None else drawn * (trial.folds - 1) // trial.folds
+    return drawn if trial.folds == 1 else drawn * (trial.folds - 1) // trial.folds
 
 
 def _points(trial: Trial) -> float:
@@ -74,6 +74,8 @@ def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> float:
     import tomllib
 
     trial = next(trial for trial in trials if trial.contender == contender)
+    if trial.untrained is not None:
+        return 0.0
     records, official = planned.rows.get(trial.source.name) or rows_of(trial.source)
     part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
     with tempfile.TemporaryDirectory() as place:

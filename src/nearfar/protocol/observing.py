@@ -1,4 +1,4 @@
-"""What is kept of a classifier on some rows: its predictions line by line, figures, and how the vectors moved.
+"""What is kept of a model on some rows: predictions of a classifier line by line, figures, and how vectors moved.
 
 Trials of a study and reports on a single model keep the same.
 """
@@ -16,14 +16,17 @@ from nearfar.seeding import generator
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from nearfar.assembly.spaces import Positives
     from nearfar.data import Records
-    from nearfar.encoding import Card
+    from nearfar.encoding import Card, Model
     from nearfar.evaluation import ClassReport
 
 MAPPED = 500
 """Texts whose vectors are measured before and after training, and kept for the map."""
 POSITIVES = 2_000
-"""Pairs of classmates at most, for the alignment."""
+"""Pairs of classmates, or of like texts, at most, for the alignment."""
+LAYER_TEXTS = 200
+"""Texts that every layer is looked at with."""
 
 Pairs = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 
@@ -93,14 +96,54 @@ def classmates(truth: NDArray[np.int64], seed: int) -> Pairs:
     return left[order], right[order]
 
 
+def as_it_was(encoder: str, card: Card) -> Model:
+    """The encoder a training started from, pooled and cut as the trained model does.
+
+    Of ``toy``, whose weights each run draws for itself, it is the one that :func:`nearfar.load` opens.
+    """
+    from nearfar.encoding import Card, Model, build
+
+    pooling: Any = card.pooling
+    built = build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length)
+    own = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
+    return Model(built.model, built.tokenizer, own)
+
+
+def space_of(
+    model: Model, texts: Sequence[str], positives: Positives | None, *, batch_size: int
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The geometry of a fixed sample of texts, and what pictures of it need: cosines and layers.
+
+    Args:
+        model: an encoder of single texts.
+        texts: what to draw the sample from.
+        positives: like pairs, for the alignment and its cosines.
+        batch_size: texts that are encoded together.
+    """
+    from nearfar.assembly.spaces import measure_space
+    from nearfar.evaluation import embed_table
+
+    sample = [texts[place] for place in mapped(len(texts), 0)]
+    vectors = embed_table(model.model, model.tokenize(sample), batch_size=batch_size)
+    found = measure_space(
+        "", model, vectors, positives=positives, layer_texts=sample[:LAYER_TEXTS], batch_size=batch_size
+    )
+    space = {
+        "histogram": found.report.histogram.to_dict(), "layers": list(found.layers or ()), "texts": len(sample),
+        "positives": found.report.positives,
+    }  # fmt: skip
+    return found.report.scores, space
+
+
 def geometry(vectors: NDArray[np.float32], pairs: Pairs) -> dict[str, float]:
-    """Alignment of these pairs, uniformity and anisotropy, as far as they are defined."""
-    from nearfar.evaluation import alignment, anisotropy, uniformity
+    """Alignment of these pairs, uniformity, anisotropy and effective rank, as far as they are defined."""
+    from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 
     left, right = pairs
     found = {
         "alignment": alignment(vectors[left], vectors[right]),
         "uniformity": uniformity(vectors).value,
         "anisotropy": anisotropy(vectors),
+        "effective_rank": effective_rank(vectors),
     }
     return {name: value for name, value in found.items() if value is not None}

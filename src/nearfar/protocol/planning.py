@@ -17,6 +17,7 @@ from nearfar.errors import DataError, NearfarError, Problem, RecipeError, Settin
 from nearfar.protocol.records import Cell, DataSet, Plan
 from nearfar.protocol.runs import Source, Trial
 from nearfar.protocol.study import Contender, DataTable, Study
+from nearfar.protocol.suites import find_sets
 from nearfar.protocol.trials import digest_of, rows_of
 from nearfar.recipe import Recipe
 from nearfar.recipe.paths import ELSEWHERE
@@ -28,6 +29,7 @@ SCORES = {
     "pairs": ("f1", "accuracy", "average_precision"),
     "triplets": ("accuracy",),
     **dict.fromkeys(("ranking", "positives"), ("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5")),
+    "plain": ("spearman",),
 }
 """What can be compared on each kind of rows; the first is meant by ``auto``."""
 NAME = 16
@@ -44,7 +46,7 @@ class Planned:
     trials: dict[str, Trial]
     """Each trial once, in the order in which they run: contenders on the same fold one after the other."""
     rows: dict[str, tuple[Records, Records | None]]
-    """All rows of each data set, and those of its official test set."""
+    """All rows of each data set, and those of its official test set or its scored pairs."""
 
 
 def plan_study(study: Study) -> Planned:
@@ -54,15 +56,15 @@ def plan_study(study: Study) -> Planned:
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     for table in study.data:
-        sources[table.name] = _source(table, base)
         try:
+            sources[table.name] = _source(study, table, base)
             rows[table.name] = rows_of(sources[table.name])
         except DataError as error:
             problems.extend(error.problems)
     if problems:
         raise DataError(problems)
     kinds = {
-        (table.name, contender.name): _kind(study, contender, rows[table.name][0])
+        (table.name, contender.name): _kind(study, contender, sources[table.name], rows[table.name][0])
         for table in study.data
         for contender in study.contenders
     }
@@ -74,8 +76,8 @@ def plan_study(study: Study) -> Planned:
         problems += _divisible(study, table, records, official, sizes)
         sets.append(
             DataSet(
-                name=table.name, file=table.file, test=table.test, limits=sizes, rows=len(records),
-                digest=digest_of(records, official),
+                name=table.name, file=table.file, limits=sizes, rows=len(records), digest=digest_of(records, official),
+                test=", ".join(table.test) if isinstance(table.test, tuple) else table.test,
                 kind=kinds[table.name, study.baseline], labels=records.classes(),
             )
         )  # fmt: skip
@@ -90,7 +92,8 @@ def plan_study(study: Study) -> Planned:
         )  # fmt: skip
     plan = Plan(
         name=study.settings.name, metric=metric, baseline=study.baseline, seeds=study.settings.seeds,
-        folds=study.settings.folds, data=tuple(sets), cells=tuple(cells),
+        folds=1 if all(data.test is not None for data in sets) else study.settings.folds,
+        data=tuple(sets), cells=tuple(cells),
         contenders={contender.name: contender.own for contender in study.contenders},
     )  # fmt: skip
     return Planned(plan, trials, rows)
@@ -112,7 +115,8 @@ def _trials(
                             values=_values(contender, recipes[contender.name]), seed=seed, fold=fold, folds=rounds,
                             metric=metric, kind=kinds[data.name, contender.name], digest=data.digest,
                             search=None if contender.search is None else asdict(contender.search),
-                            keeps_map=seed == settings.seeds[0] and fold == 0,
+                            keeps_map=seed == settings.seeds[0] and fold == 0, untrained=contender.untrained,
+                            random_letters=contender.random_letters,
                         )  # fmt: skip
                         name = identity(trial, recipes[contender.name], data.digest)
                         yield replace(trial, id=name)
@@ -132,6 +136,15 @@ def identity(trial: Trial, recipe: Recipe, digest: str) -> str:
         "folds": trial.folds, "fold": trial.fold, "search": trial.search,
         "metric": trial.metric if trial.search is not None or trial.kind != "plain" else None,
     }  # fmt: skip
+    if trial.untrained is not None:
+        everything["untrained"] = trial.untrained
+        everything["recipe"] = {"encoder": told["encoder"]}
+        if trial.untrained == "as-is":  # neither rows nor seeds have a part in it
+            everything |= {"data": digest.partition(" ")[2], "limit": None}
+        else:
+            everything["seed"] = trial.seed
+    if trial.random_letters:
+        everything["random_letters"] = True
     return _digest(everything)[:NAME]
 
 
@@ -179,15 +192,39 @@ def _digest(*values: object) -> str:
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _source(table: DataTable, base: Path) -> Source:
+def _source(study: Study, table: DataTable, base: Path) -> Source:
+    """Where rows come from; scored pairs are the test where they are several files, and always for plain texts."""
+    given = () if table.test is None else (table.test,) if isinstance(table.test, str) else table.test
+    tests = [_absolute(name, base) for name in given]
+    source = _own_source(table, base)
+    several = len(tests) > 1 or table.suite is not None or table.test_limit is not None
+    if not several and not any(Path(test).is_dir() for test in tests) and not _plain(study, source):
+        return replace(source, test=tests[0] if tests else None)
+    if not tests:
+        message = "these are plain texts, which have nothing to be tested by"
+        remedy = 'Name scored pairs: test = "pairs.csv", several files, or a folder of them, in [[data]] '
+        raise DataError([Problem(table.file, message, f"{remedy}{table.name!r}.")])
+    pairs = find_sets(tests, table.suite or "sts", invalid=table.invalid)
+    return replace(source, pairs=pairs, pairs_limit=table.test_limit)
+
+
+def _plain(study: Study, source: Source) -> bool:
+    """Whether no contender has a use for anything but the texts of these rows."""
+    from nearfar.assembly.data import views_suffice
+
+    trained = [contender for contender in study.contenders if contender.untrained is None]
+    views = all(views_suffice(study.recipe(contender)) for contender in trained)
+    return views and rows_of(source)[0].shape == "texts"
+
+
+def _own_source(table: DataTable, base: Path) -> Source:
     keys = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
     layout: dict[str, Any] = {key: getattr(table, key) for key in keys if getattr(table, key) is not None}
     if table.columns is not None:
         layout["columns"] = list(table.columns)
     return Source(
-        name=table.name, file=_absolute(table.file, base), given=table.file, layout=layout, invalid=table.invalid,
-        test=None if table.test is None else _absolute(table.test, base),
-    )  # fmt: skip
+        name=table.name, file=_absolute(table.file, base), given=table.file, layout=layout, invalid=table.invalid
+    )
 
 
 def _absolute(name: str, base: Path) -> str:
@@ -203,20 +240,41 @@ def _sizes(table: DataTable) -> tuple[int | None, ...]:
     return tuple(dict.fromkeys(SIZES[size] if isinstance(size, str) else size for size in given))
 
 
-def _kind(study: Study, contender: Contender, records: Records) -> str:
-    """What the rows are to a contender."""
+def _kind(study: Study, contender: Contender, source: Source, records: Records) -> str:
+    """What the rows are to a contender; ``plain`` where scored pairs are the test, whatever is trained on."""
     from nearfar.assembly.data import compares_pairs, kind_of, views_suffice
 
+    if source.pairs is not None and contender.search is not None:
+        raise SettingError(
+            f"contender {contender.name!r} has a search, and nothing in {source.given} can judge its points: scored "
+            "pairs are the test. Make contenders of the settings to compare."
+        )
+    if contender.untrained is not None or contender.random_letters:
+        what = "untrained" if contender.untrained is not None else "random_letters"
+        if source.pairs is None:
+            raise SettingError(
+                f"contender {contender.name!r} is {what}, which needs scored pairs as the test of {source.given}: name "
+                "them with test and suite in [[data]]."
+            )
+        if contender.untrained is not None:
+            return "plain"
     recipe = study.recipe(contender)
-    kind = kind_of(records, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+    pairwise = compares_pairs(recipe)
+    if source.pairs is not None and (pairwise is False or (records.shape == "texts" and not views_suffice(recipe))):
+        raise SettingError(
+            f"contender {contender.name!r} trains for {recipe.objective.name}, and the test of {source.given} is of "
+            "scored pairs; choose an objective that compares texts, such as simcse, or test on rows with labels."
+        )
+    kind = kind_of(records, pairwise=pairwise, plain=views_suffice(recipe))
     if isinstance(kind, Problem):
         raise DataError([replace(kind, message=f"contender {contender.name!r}: {kind.message}")])
-    if kind == "plain":
+    if kind == "plain" and source.pairs is None:
         raise SettingError(
             f"contender {contender.name!r} trains on plain texts, which have no labels to be tested by; a study needs "
-            "texts with labels, or pairs."
+            "texts with labels, or pairs, or scored pairs as a test of their own, where all contenders train on plain "
+            "texts."
         )
-    return kind
+    return kind if source.pairs is None else "plain"
 
 
 def _metric(study: Study, kinds: Mapping[tuple[str, str], str]) -> str:

@@ -57,7 +57,7 @@ class DataSet:
     """``classes``, ``scores``, ``pairs``, ``ranking``, ``triplets``, ``positives`` or ``plain``."""
     labels: tuple[str, ...] = ()
     test: str | None = None
-    """The file with the official test rows, in place of folds."""
+    """The file with the official test rows, or those with scored pairs, in place of folds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,13 @@ class Record:
     confusion: list[list[int]] = field(default_factory=list)
     """Rows are the truth, columns the prediction, in the order of ``labels``."""
     geometry: dict[str, dict[str, float]] = field(default_factory=dict)
-    """``before`` and ``after`` training: ``alignment``, ``uniformity`` and ``anisotropy`` of the test texts."""
+    """``before`` and ``after`` training: ``alignment``, ``uniformity``, ``anisotropy`` and ``effective_rank`` of the
+    test texts."""
+    space: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """``before`` and ``after`` training, where scored pairs are the test: ``histogram`` of cosines, ``layers`` with the
+    anisotropy behind each, and how many ``texts`` and like ``positives`` were measured."""
+    before: dict[str, float] = field(default_factory=dict)
+    """The scores of the encoder as it was, where scored pairs are the test."""
     texts: int = 0
     """Rows that were trained on."""
     test: int = 0
@@ -169,6 +175,18 @@ def scores_of(records: Iterable[Record], metric: str | None = None) -> dict[tupl
         for record in records
         if record.done and (metric or record.metric) in record.scores
     }
+
+
+def set_scores(record: Record) -> dict[str, float]:
+    """The score of each set of scored pairs that a trial was tested on; none where rows of its own were.
+
+    >>> one = Record(id="a", data="words", limit=None, contender="simcse", seed=2, fold=0, status="done",
+    ...              metric="spearman", scores={"spearman": 0.5, "stsb/spearman": 0.5})
+    >>> set_scores(one)
+    {'stsb': 0.5}
+    """
+    ending = f"/{record.metric}"
+    return {name.removesuffix(ending): score for name, score in record.scores.items() if name.endswith(ending)}
 
 
 def write_record(study: Path, record: Record, files: Mapping[str, bytes]) -> bool:

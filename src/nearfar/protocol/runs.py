@@ -27,6 +27,10 @@ class Source:
     test: str | None = None
     layout: dict[str, Any] = field(default_factory=dict)
     invalid: str = "refuse"
+    pairs: dict[str, str] | None = None
+    """Files of scored pairs to test on, by the names of their sets, in place of ``test``."""
+    pairs_limit: int | None = None
+    """How many pairs of each file; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,9 @@ class Trial:
     """Of the rows, which must be those that the study was planned with."""
     search: dict[str, Any] | None = None
     keeps_map: bool = False
+    untrained: str | None = None
+    """What is tested in place of a training; None trains."""
+    random_letters: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Trial:
@@ -75,6 +82,8 @@ def train(
         if rows is not None:
             data[role] = str(out.with_suffix(f".{role}.jsonl"))
             columns = write_rows(rows, Path(data[role]))
+    if trial.kind == "plain":
+        columns = {}  # these are the usual names, and a dev file of scored pairs has others
     recipe = recipe_of(trial, settings, {**data, **columns})
     summary = run(recipe, out, console=Console(quiet=True), listeners=listeners)
     return {name: dict(report.scores) for name, report in summary.reports.items()}

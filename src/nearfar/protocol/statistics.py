@@ -3,7 +3,9 @@
 A score belongs to a data set, a contender, a seed and a fold. Two contenders are compared run by run, where seed and
 fold are the same. The runs of one data set are no independent samples: their training texts overlap, and repeated folds
 test on the same texts again. So the verdict rests on the corrected resampled t-test; Wilcoxon's test and the bootstrap,
-which take the runs to be independent, stand beside it and are too sure of themselves.
+which take the runs to be independent, stand beside it and are too sure of themselves. Where there are no folds, as with
+an official test set or plain texts, only seeds vary: the test is the paired t-test then, and says nothing about other
+texts.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ ELSEWHERE = {
 """Keys of a recipe's data that a study states once for all contenders."""
 
 Size: TypeAlias = int | Literal["S", "M", "L", "XL"]
+Untrained: TypeAlias = Literal["as-is", "whitening", "all-but-the-top"]
 Values: TypeAlias = dict[str, Any]
 Lines: TypeAlias = dict[KeyPath, int]
 
@@ -69,7 +70,9 @@ class StudyTable:
         Key("The numbers that draw texts, folds and trainings, each for a round of its own.", at_least=0,
             at_most=2**31 - 1, distinct=True),
     ] = (2, 16, 128, 2048)  # fmt: skip
-    folds: Annotated[int, Key("The parts of which each is tested on once.", at_least=2)] = 5
+    folds: Annotated[
+        int, Key("The parts of which each is tested on once; a data set with test has none.", at_least=1)
+    ] = 5  # fmt: skip
     metric: Annotated[
         Literal["auto", "accuracy", "f1_macro", "f1_weighted", "spearman", "pearson", "f1", "average_precision", "map",
                 "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"],
@@ -90,7 +93,21 @@ class DataTable:
 
     name: Annotated[str, Key("What tables call the data.")]
     file: Annotated[str, Key("The texts: a file, hub:NAME or sample:NAME; #SPLIT picks a split.")]
-    test: Annotated[str | None, Key("Rows to test on in place of folds, such as an official test set.")] = None
+    test: Annotated[
+        str | tuple[str, ...] | None,
+        Key(
+            "Rows to test on in place of folds, such as an official test set; for plain texts files of scored pairs, "
+            "or a folder of them.",
+            distinct=True,
+        ),
+    ] = None
+    suite: Annotated[
+        Literal["sts", "all"] | None,
+        Key("Which files of a folder to test on, as nearfar evaluate --suite has it; unset means sts."),
+    ] = None
+    test_limit: Annotated[
+        int | None, Key("Scored pairs of each file that are tested on, always the same; unset means all.", at_least=2)
+    ] = None  # fmt: skip
     limit: Annotated[
         Size | tuple[Size, ...] | None,
         Key(
@@ -145,6 +162,16 @@ class ContenderTable:
 
     name: Annotated[str, Key("What tables call the contender.")]
     recipe: Annotated[str | None, Key("A recipe file to begin with; its data and its seed do not count.")] = None
+    untrained: Annotated[
+        Untrained | None,
+        Key(
+            "What is tested in place of a training, where scored pairs are the test: the encoder as it is, or "
+            "straightened by the texts."
+        ),
+    ] = None
+    random_letters: Annotated[
+        bool, Key("Whether all letters of the plain texts are drawn anew, so that only their lengths are left.")
+    ] = False
     search: Annotated[Search | None, Key("Settings to choose on the training texts.")] = None
 
 
@@ -166,6 +193,8 @@ class Contender:
     """What it says itself."""
     search: Search | None
     lines: Lines = field(repr=False)
+    untrained: Untrained | None = None
+    random_letters: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,7 +249,9 @@ def read_study(path: Path) -> Study:
             read_recipe(named)  # says what is wrong in that file
             layers.insert(1, (_foreign(named), {}))
         merged, found = _merged(layers)
-        contenders.append(Contender(table.name, merged, own[0], table.search, found))
+        contenders.append(
+            Contender(table.name, merged, own[0], table.search, found, table.untrained, table.random_letters)
+        )
     study = Study(path, where, file.study, file.data, tuple(contenders))
     for contender in study.contenders:
         problems += _check(study, contender)
@@ -335,6 +366,17 @@ def _names(file: _File, where: str, lines: Lines) -> list[Problem]:
         remedy = f"Name one of {', '.join(map(repr, known))}.{did_you_mean(baseline, known)}"
         line = lines.get(("study", "baseline"))
         problems.append(Problem(where, f"no contender is called {baseline!r}", remedy, line))
+    endless = next((table for table in file.data if table.test is None), None)
+    if file.study.folds < 2 and endless is not None:
+        message = f"study.folds must be at least 2: {endless.name!r} has no test, so its own folds are tested on"
+        line = lines.get(("study", "folds"))
+        problems.append(Problem(where, message, f"Set more folds, or test in [[data]] {endless.name!r}.", line))
+    for place, table in enumerate(file.data):
+        for key in ("suite", "test_limit"):
+            if getattr(table, key) is not None and table.test is None:
+                message = f"{key} of {table.name!r} is about scored pairs to test on, and there is no test"
+                remedy = f"Name them with test, or remove {key}."
+                problems.append(Problem(where, message, remedy, lines.get(("data", place, key))))
     if not file.study.seeds:
         problems.append(Problem(where, "study.seeds is empty", "Try seeds = [2].", lines.get(("study", "seeds"))))
     return problems
@@ -354,8 +396,9 @@ def _check(study: Study, contender: Contender) -> list[Problem]:
         study.recipe(contender)
     except RecipeError as error:
         return list(error.problems)
+    problems += _check_untrained(study, contender)
     search = contender.search
-    if search is None:
+    if search is None or problems:
         return problems
     if search.folds is not None and search.dev is not None:
         problems.append(
@@ -366,6 +409,24 @@ def _check(study: Study, contender: Contender) -> list[Problem]:
     for key, choices in search.space.items():
         problems += _check_choices(study, contender, key, choices)
     return problems
+
+
+def _check_untrained(study: Study, contender: Contender) -> list[Problem]:
+    """Settings of a training that there is none of."""
+    if contender.untrained is None:
+        return []
+    said = {
+        "objective": "objective" in contender.own or "stage" in contender.own, "search": contender.search is not None,
+        "random_letters": contender.random_letters,
+    }  # fmt: skip
+    return [
+        Problem(
+            study.where, f"{contender.name}: untrained and {key} exclude each other", "Keep one.",
+            contender.lines.get((key,)) or contender.lines.get(("untrained",)),
+        )
+        for key, stated in said.items()
+        if stated
+    ]  # fmt: skip
 
 
 def _check_choices(

@@ -18,10 +18,19 @@ import numpy as np
 
 from nearfar.data import Layout, Records, folds, limit, read
 from nearfar.errors import NearfarError
-from nearfar.protocol.observing import classmates, figures, geometry, mapped, prediction_lines, vectors_before
+from nearfar.protocol.observing import (
+    as_it_was,
+    classmates,
+    figures,
+    geometry,
+    mapped,
+    prediction_lines,
+    vectors_before,
+)
 from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, map_bytes
-from nearfar.protocol.runs import Source, Trial, train
+from nearfar.protocol.runs import Source, Trial, recipe_of, train
 from nearfar.protocol.search import choose_settings
+from nearfar.protocol.suites import examine, merged, plain_rows, random_letters, require_scored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +51,7 @@ class Split:
     rows: Sequence[int]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _read(source: str, layout: tuple[tuple[str, Any], ...], invalid: Any, _state: tuple[int, int] | None) -> Records:
     """The rows of a file; trials in a row on the same file, in the same state, read it once."""
     return read(source, layout_of(dict(layout)), invalid=invalid)
@@ -55,9 +64,14 @@ def layout_of(values: Mapping[str, Any]) -> Layout:
 
 
 def rows_of(source: Source) -> tuple[Records, Records | None]:
-    """All rows of a data set, and those of its official test set, if it has one."""
+    """All rows of a data set, and those of its official test set or its scored pairs, if it has some."""
     layout = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in source.layout.items())
     records = _read(source.file, layout, source.invalid, _state(source.file))
+    if source.pairs is not None:
+        sets = {
+            name: require_scored(_read(file, (), source.invalid, _state(file))) for name, file in source.pairs.items()
+        }
+        return plain_rows(records), merged(sets, source.pairs_limit)
     return records, None if source.test is None else _read(source.test, layout, source.invalid, _state(source.test))
 
 
@@ -112,6 +126,8 @@ def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] |
     if rows is None and digest_of(records, official) != trial.digest:
         raise NearfarError(f"{trial.source.file}: the rows have changed since the study began; run the study again.")
     part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    if trial.source.pairs is not None:
+        return _encoders(trial, part, scratch)
     settings: dict[str, Any] = {}
     searched: list[dict[str, Any]] = []
     if trial.search is not None:
@@ -132,10 +148,56 @@ def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] |
     else:
         measured, kept = _pairs(model, part)
     files |= kept
-    wrong = [name for name, score in measured["scores"].items() if not math.isfinite(score)]
-    if wrong:
-        raise NearfarError(f"the score {wrong[0]} is {measured['scores'][wrong[0]]}; the model computes no numbers.")
+    _refuse_no_numbers(measured["scores"])
     return {**found, **measured}, files
+
+
+def _refuse_no_numbers(scores: Mapping[str, float]) -> None:
+    wrong = [name for name, score in scores.items() if not math.isfinite(score)]
+    if wrong:
+        raise NearfarError(f"the score {wrong[0]} is {scores[wrong[0]]}; the model computes no numbers.")
+
+
+def _encoders(trial: Trial, part: Split, scratch: Path) -> tuple[dict[str, Any], Files]:
+    """An encoder, trained or not, on scored pairs: scores and geometry beside those from before."""
+    rows = random_letters(part.train, trial.seed) if trial.random_letters else part.train
+    files: Files = {PREDICTIONS: b"", JOURNAL: b""}
+    if trial.untrained is None:
+        from nearfar.encoding import load
+
+        out = scratch / "model"
+        train(trial, {}, rows, out)
+        model, recipe, told = load(out), _told(out, trial.source), list[str]()
+        files[JOURNAL] = _journal(out)
+    else:
+        model, recipe, told = _untrained(trial, rows)
+    before = _examined_before(model, recipe, part.test)
+    after = before if trial.untrained == "as-is" else examine(model, part.test, batch_size=BATCH)
+    _refuse_no_numbers(after["scores"])
+    found: dict[str, Any] = {
+        "texts": 0 if trial.untrained == "as-is" else len(rows), "test": len(part.test), "recipe": recipe,
+        "scores": after["scores"], "before": before["scores"], "notes": [*told, *after["notes"]],
+        **{key: {"before": before[key], "after": after[key]} for key in ("geometry", "space")},
+    }  # fmt: skip
+    return found, files
+
+
+def _untrained(trial: Trial, rows: Records) -> tuple[Model, dict[str, Any], list[str]]:
+    """The encoder of a contender as it is, or straightened by the texts; its recipe, and what is to be known."""
+    from nearfar.assembly.starting import open_encoder
+    from nearfar.assembly.straightening import check_method, straightened
+    from nearfar.encoding import Card, Model
+
+    settings = recipe_of(trial, {}, {"train": trial.source.given}).encoder
+    built = open_encoder(settings, classes=None, seed=0)
+    card = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
+    model, told = Model(built.model, built.tokenizer, card), list[str]()
+    if trial.untrained != "as-is":
+        method = check_method(str(trial.untrained), dims=None, remove=None)
+        texts = list(dict.fromkeys(text for column in rows.texts for text in column))
+        model, told = straightened(model, texts, method=method, batch_size=BATCH)
+    encoder = {"name": settings.name, "pooling": card.pooling, "max_length": card.max_length}
+    return model, {"encoder": encoder, "untrained": trial.untrained}, told
 
 
 def _classes(trial: Trial, model: Model, part: Split, recipe: Mapping[str, Any]) -> tuple[dict[str, Any], Files]:
@@ -201,6 +263,20 @@ def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], Files]:
 
 _BEFORE: dict[tuple[object, ...], NDArray[np.float32]] = {}
 """Vectors of the last few test sets under encoders as they are: contenders on one fold share them."""
+
+
+_EXAMINED: dict[tuple[object, ...], dict[str, Any]] = {}
+"""The same of scored pairs."""
+
+
+def _examined_before(model: Model, recipe: Mapping[str, Any], test: Records) -> dict[str, Any]:
+    name = recipe["encoder"]["name"]
+    key = (name, model.card.pooling, model.card.max_length, test.fingerprint())
+    if key not in _EXAMINED:
+        while len(_EXAMINED) >= 4:
+            del _EXAMINED[next(iter(_EXAMINED))]
+        _EXAMINED[key] = examine(as_it_was(name, model.card), test, batch_size=BATCH)
+    return _EXAMINED[key]
 
 
 def _before(model: Model, recipe: Mapping[str, Any], test: Records) -> NDArray[np.float32]:

@@ -65,7 +65,8 @@ def _evidence(comparison: Comparison, interval: Interval | None, decimals: int) 
     if interval is not None:
         low, high = (_number(end, decimals) for end in interval)
         parts.append(f"{100 * comparison.confidence:g} % interval {low} to {high}")
-    parts.append(f"corrected p {_p(comparison.adjusted_p, comparison.alpha)}")
+    test = "corrected" if comparison.test_to_train else "paired"
+    parts.append(f"{test} p {_p(comparison.adjusted_p, comparison.alpha)}")
     if comparison.family > 1:
         parts.append(f"Holm over {comparison.family} data sets")
     return ", ".join(parts)
@@ -84,7 +85,9 @@ def _reservations(comparison: Comparison) -> list[str]:
         kinds = ", ".join(f"{len(pairs):,} {what}" for pairs, what in lacking if pairs)
         said.append(f"{comparison.missing:,} of {planned} of runs missing: {kinds}")
     if len({fold for _, fold in comparison.pairs}) == 1:
-        said.append("all runs are of one fold, so only the seed varies")
+        plain = comparison.n > 1 and not comparison.test_to_train
+        test = ": a paired t-test, which says nothing about other texts" if plain else ""
+        said.append(f"all runs are of one fold, so only the seed varies{test}")
     return said
 
 
