@@ -130,9 +130,9 @@ def trial(
         status="done", metric="f1_weighted", scores=scores, per_class=per_class, labels=list(labels),
         confusion=counts.tolist(), texts=int(limit * (folds - 1) / folds), test=rows,
         geometry={
-            "before": {"alignment": 1.42, "uniformity": -1.9, "anisotropy": 0.41},
+            "before": {"alignment": 1.42, "uniformity": -1.9, "anisotropy": 0.41, "effective_rank": 12.0},
             "after": {"alignment": 1.3 / strength + 0.02 * cell.fold, "uniformity": -2.1 - strength / 4 - len(labels) / 30,
-                      "anisotropy": 0.1},
+                      "anisotropy": 0.1, "effective_rank": 18.0 + cell.fold},
         },
         recipe={"seed": cell.seed, "objective": {"name": cell.contender}, "training": {"epochs": 4, "learning_rate": 5e-05}},
         versions={"nearfar": "0.1.0", "torch": "2.13.0"}, seconds=12.0 * strength, cpu_seconds=23.0 * strength,

@@ -96,7 +96,7 @@ def test_geometry_stands_before_and_after(source):
     mine = runs(source, "trec", 1000, "supcon")
     expected = [
         np.mean([one.geometry[when][measure] for one in mine])
-        for measure in ("alignment", "uniformity", "anisotropy")
+        for measure in ("alignment", "uniformity", "anisotropy", "effective_rank")
         for when in ("before", "after")
     ]
     assert table["trec 1,000", "supcon"] == [f"{value:.3f}".replace("-", "−") for value in expected]

@@ -12,7 +12,19 @@ from nearfar.protocol.statistics import Comparison, Summary
 from nearfar.report import svg
 from nearfar.report.markup import Column, Section, folded, legend, missing, note, paragraph, said, section, table
 from nearfar.report.sources import Source, scale_of, unit
-from nearfar.report.tables import best, caption, chance, comparisons, lines, means, points, sentences, spread, word
+from nearfar.report.tables import (
+    best,
+    caption,
+    chance,
+    comparisons,
+    lines,
+    means,
+    points,
+    sentences,
+    spread,
+    t_test,
+    word,
+)
 
 HEADED = 3
 """Contenders whose figures stand in the head of the page."""
@@ -75,7 +87,7 @@ def differences(source: Source) -> Section:
     sets = max(len(family.comparisons) for family in source.families)
     remark = (
         f"Contender minus baseline in points of {source.metric}, paired by seed and fold; a full mark is significant, "
-        "a hollow one is not. Interval and p: corrected resampled t-test (Nadeau and Bengio)"
+        f"a hollow one is not. Interval and p: {t_test(source)}"
         + (
             f"; p, mark and verdict after Holm’s correction over {sets} data sets, which the interval does not have."
             if sets > 1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.protocol.records import Record, cell_name, read_map
-from nearfar.report import svg
+from nearfar.report import spaces, svg
 from nearfar.report.analysis import DOUBT, NEIGHBORS, Prediction, agreement, principal_plane, suspects
 from nearfar.report.markup import (
     Column,
@@ -70,13 +70,13 @@ def embedding_map(source: Source) -> Section:
 
 
 def geometry(source: Source) -> Section:
-    """Alignment, uniformity and anisotropy before and after."""
+    """Alignment, uniformity, anisotropy and effective rank before and after."""
     title = "Geometry of the vectors"
-    measures = ("alignment", "uniformity", "anisotropy")
+    measures = ("alignment", "uniformity", "anisotropy", "effective_rank")
     rows, arrows = [], []
     for cell in source.cells:
         for place, name in enumerate(source.contenders):
-            runs = [run for run in source.of(cell, name) if run.geometry.get("after")]
+            runs = [run for run in spaces.of(source, cell, name) if run.geometry.get("after")]
             if not runs:
                 continue
             before = {measure: _mean(runs, "before", measure) for measure in measures}
@@ -87,20 +87,16 @@ def geometry(source: Source) -> Section:
             if all(value is not None for end in ends for value in end):
                 arrows.append((f"{name} on {cell_name(*cell)}", place, ends))
     if not rows:
-        why = (
-            "A single run does not measure it."
-            if source.single
-            else "No trial measured it: it needs texts with classes."
-        )
-        return missing("geometry", title, why)
+        why = "No trial measured it: it needs texts with classes, or scored pairs as the test."
+        return missing("geometry", title, spaces.NO_SINGLE_SPACE if source.single else why)
     columns = [Column("Data"), Column("Contender"), *(
-        Column(f"{measure.capitalize()}<br><small>{when}</small>", "num")
+        Column(f"{measure.capitalize().replace('_', ' ')}<br><small>{when}</small>", "num")
         for measure in measures for when in ("before", "after"))]  # fmt: skip
     remark = (
-        "Alignment: mean squared distance of two test texts of one class, small where classes are tight. Uniformity: "
-        "log of the mean of exp(−2 × squared distance) over all pairs, small where texts fill the sphere. Anisotropy: "
-        "mean cosine of two texts. Means over the runs. In the picture an arrow leads from before to after; down and "
-        "left is better."
+        "Alignment: mean squared distance of two test texts of one class, or of a like pair, small where these are "
+        "tight. Uniformity: log of the mean of exp(−2 × squared distance) over all pairs, small where texts fill "
+        "the sphere. Anisotropy: mean cosine of two texts. Effective rank: how many directions the texts use. Means "
+        "over the runs. In the picture an arrow leads from before to after; down and left is better."
     )
     picture = _arrows(arrows) if arrows else ""
     key = legend(source.contenders) if arrows else ""

@@ -8,7 +8,7 @@ from importlib import resources
 
 from nearfar import __version__
 from nearfar.errors import counted
-from nearfar.report import comparing, looking, mapping, settings, watching
+from nearfar.report import comparing, looking, mapping, settings, spaces, watching
 from nearfar.report.markup import Section, listed, said
 from nearfar.report.sources import Source
 from nearfar.report.tables import conclusion, lines
@@ -19,10 +19,10 @@ GENERATOR = "nearfar"
 ABSENT = "absent"
 
 SECTIONS = (
-    comparing.scores, comparing.differences, comparing.by_size, comparing.by_classes, watching.learning_curves,
-    looking.per_class, looking.confusion, looking.hard_labels, looking.confidence, looking.mistakes,
-    mapping.embedding_map, mapping.geometry, mapping.label_errors, watching.conflicts, comparing.cost,
-    comparing.failures, settings.provenance,
+    comparing.scores, spaces.by_set, comparing.differences, comparing.by_size, comparing.by_classes,
+    watching.learning_curves, looking.per_class, looking.confusion, looking.hard_labels, looking.confidence,
+    looking.mistakes, mapping.embedding_map, mapping.geometry, spaces.cosines, spaces.layers,
+    mapping.label_errors, watching.conflicts, comparing.cost, comparing.failures, settings.provenance,
 )  # fmt: skip
 
 

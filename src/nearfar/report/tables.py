@@ -140,6 +140,13 @@ def caption(source: Source) -> str:
     return f"{source.unit[:1].upper()}{source.unit[1:]}: mean ± standard deviation over {runs}"
 
 
+def t_test(source: Source) -> str:
+    """Which test intervals and p-values are of."""
+    if any(one.test_to_train for one in comparisons(source)):
+        return "corrected resampled t-test (Nadeau and Bengio)"
+    return "paired t-test over the seeds; there are no folds, so nothing is said about other texts"
+
+
 def markdown(source: Source) -> str:
     """Scores, differences and sentences."""
     table = lines(source)
@@ -154,7 +161,7 @@ def markdown(source: Source) -> str:
     found = list(comparisons(source))
     if found:
         said += ["", f"Difference to {_md(source.plan.baseline)}, paired by seed and fold, with its 95 % interval "
-                 "(corrected resampled t-test; p after Holm's correction over the data sets).", ""]  # fmt: skip
+                 f"({t_test(source)}; p after Holm's correction over the data sets).", ""]  # fmt: skip
         said += _md_table(
             ["data", "contender", "difference", "interval", "p", "win/tie/loss", "verdict"],
             [[_md(one.data), _md(one.contender), points(one.difference, source.scale, sign=True),
@@ -203,7 +210,7 @@ def latex(source: Source) -> str:
     if found:
         said += [
             "",
-            f"% Difference to {_tex(source.plan.baseline)}, 95 \\% interval of the corrected resampled t-test,",
+            f"% Difference to {_tex(source.plan.baseline)}, 95 \\% interval: {t_test(source)},",
             "% p after Holm's correction over the data sets.",
             "\\begin{tabular}{llrrrrl}",
             "\\toprule",
