@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from nearfar.training import read_journal
 
 from .runs import write_pairs, write_texts
+from .task_runs import write_all
 
 TOLERANCE = 2e-5
 """Largest relative difference of losses: sums are taken in another order."""
@@ -76,6 +77,54 @@ def test_two_processes_follow_the_loss_curve_of_one(tmp_path, objective, accumul
         assert "objectives.soft_triple.centers" in first
     alone = load_file(one / "rank-0.safetensors")
     assert all((first[name] - alone[name]).abs().max() < 1e-3 for name in first)
+
+
+def train_tasks(folder: Path, processes: int) -> Path:
+    """Three tasks with surgery, in steps of three batches, some of them uneven shares, after a stage on pairs."""
+    folder.mkdir()
+    write_all(folder)
+    head = {"dropout": 0.0}
+    values = {
+        "seed": 3,
+        "encoder": {"name": "toy", "max_length": 24, "dropout": 0.0},
+        "shared_layer": True,
+        "batches": {"size": 7},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "surgery": "pcgrad", "accumulate": 3, "clip": 0.5},
+        "stage": [{"data": {"train": str(folder / "scores.jsonl"), "dev": 0}, "objective": {"name": "cosine-mse"},
+                   "batch_size": 8}],
+        "task": [{"name": name, "data": {"train": str(folder / file), "dev": 0}, "head": head}
+                 for name, file in (("kind", "texts.csv"), ("same", "labels.jsonl"), ("close", "scores.jsonl"))],
+    }  # fmt: skip
+    script = str(Path(__file__).with_name("two_ranks.py"))
+    done = torchrun(processes, script, json.dumps(values), str(folder / "model"), cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.slow
+def test_surgery_in_two_processes_is_that_of_one_on_the_whole_batch(tmp_path):
+    """Losses, cosines and conflicts of every step, and the weights; a stage before does not part the processes."""
+    one, two = (train_tasks(tmp_path / name, number) for name, number in (("one", 1), ("two", 2)))
+
+    alone, both = (
+        [entry for entry in read_journal(folder / "model" / "journal.jsonl") if entry["kind"] == "step"]
+        for folder in (one, two)
+    )
+    assert len(alone) == len(both) >= 8
+    assert [entry["loss"] for entry in both] == pytest.approx([entry["loss"] for entry in alone], rel=1e-4)
+    met = 0
+    for mine, theirs in zip(alone, both, strict=True):
+        for pair, own in mine.get("surgery", {}).items():
+            other = theirs["surgery"][pair]
+            assert other["cosine"] == pytest.approx(own["cosine"], abs=1e-3)
+            if abs(own["cosine"]) > 1e-3:
+                assert other["conflicts"] == own["conflicts"]
+            met += own["conflicts"]
+    assert met > 0, "no two tasks were ever in conflict, so this test says nothing"
+    first, second = (load_file(two / f"rank-{rank}.safetensors") for rank in (0, 1))
+    assert all(first[name].equal(second[name]) for name in first)
+    weights = load_file(one / "rank-0.safetensors")
+    assert all((first[name] - weights[name]).abs().max() < 1e-3 for name in first)
 
 
 @pytest.mark.slow

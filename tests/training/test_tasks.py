@@ -151,11 +151,15 @@ def test_one_task_alone_steps_as_plain_training_does(made):
     )
 
 
-@pytest.mark.parametrize("combine", ["mean", "sum"])
-@pytest.mark.parametrize("shared_layer", [False, True])
-def test_surgery_in_a_step_is_surgery_on_separate_gradients(made, combine, shared_layer):
+@pytest.mark.parametrize(
+    ("combine", "shared_layer", "precision"),
+    [("mean", False, "fp32"), ("mean", True, "fp32"), ("sum", False, "fp32"), ("sum", True, "fp32"),
+     ("mean", True, "bf16")],
+)  # fmt: skip
+def test_surgery_in_a_step_is_surgery_on_separate_gradients(made, combine, shared_layer, precision):
     """Shared weights get what ``project`` makes of the tasks' gradients; own weights get theirs, averaged or summed."""
     learner, feed = made(shared_layer=shared_layer)
+    learner.precision = precision
     members = first_of_each(feed)
     alone = [gradients_of(learner, feed, rows) for rows in members]
     shared = {id(weight) for weight in learner.model.shared_weights()}
@@ -216,6 +220,46 @@ def test_chunks_of_a_batch_give_its_gradient(made):
         stepped(learner, feed, members, TaskStep(seed=3), chunk=3)[1],
         stepped(learner, feed, members, TaskStep(seed=3))[1],
     )
+
+
+def test_surgery_sees_the_whole_batch_of_a_task_however_it_is_computed(made):
+    """In chunks, or with gradients of single word embeddings: the same step as on whole batches."""
+    learner, feed = made(same={"head": {"kind": "joint-difference", "dropout": 0.0}})
+    members = first_of_each(feed)
+    take = TaskStep(seed=3, surgery=True)
+    result, whole = stepped(learner, feed, members, take)
+
+    chunked, moved = stepped(learner, feed, members, take, chunk=3)
+    close(moved, whole)
+    assert chunked.more["surgery"] == {
+        pair: {**own, "cosine": pytest.approx(own["cosine"], abs=1e-4)} for pair, own in result.more["surgery"].items()
+    }
+    words = learner.model.encoder.body.words
+    words.sparse = True
+    try:
+        _, moved = stepped(learner, feed, members, take)
+    finally:
+        words.sparse = False
+    close(moved, whole)
+
+
+def test_surgery_in_bf16_is_not_that_in_fp32_but_near_it(made):
+    """The encoder computes in short numbers; the gradients that meet, and the weights, are of single precision."""
+    learner, feed = made()
+    members = first_of_each(feed)
+    take = TaskStep(seed=3, surgery=True)
+    single, exact = stepped(learner, feed, members, take)
+    learner.precision = "bf16"
+    half, moved = stepped(learner, feed, members, take)
+
+    far = max(float((moved[name] - exact[name]).abs().max()) for name in exact)
+    size = math.sqrt(sum(float(tensor.square().sum()) for tensor in exact.values()))
+    apart = math.sqrt(sum(float((moved[name] - exact[name]).square().sum()) for name in exact))
+    assert far > 0
+    assert apart < 0.05 * size
+    assert all(tensor.dtype == torch.float32 for tensor in moved.values())
+    for pair, own in single.more["surgery"].items():
+        assert half.more["surgery"][pair]["cosine"] == pytest.approx(own["cosine"], abs=0.05)
 
 
 def test_learned_weights_follow_the_formula(made):

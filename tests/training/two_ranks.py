@@ -11,14 +11,16 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
-import nearfar.assembly.running as running
+from nearfar.assembly import multitask, running
 from nearfar.recipe import build_recipe
+from nearfar.recipe.tasks import build_task_recipe
 
 
 def main() -> None:
     torch.set_num_threads(1)
     values, out = json.loads(sys.argv[1]), Path(sys.argv[2])
-    fit = running.fit
+    module = multitask if "task" in values else running
+    fit = module.fit
 
     def fit_and_tell(learner, *arguments, **settings):
         progress = fit(learner, *arguments, **settings)
@@ -29,8 +31,11 @@ def main() -> None:
         )
         return progress
 
-    running.fit = fit_and_tell
-    running.run(build_recipe(values, [], where="test"), out, console=Console(quiet=True))
+    module.fit = fit_and_tell
+    if "task" in values:
+        multitask.run_tasks(build_task_recipe(values, where="test"), out, console=Console(quiet=True))
+    else:
+        running.run(build_recipe(values, [], where="test"), out, console=Console(quiet=True))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from nearfar.assembly.output import (
 )
 from nearfar.assembly.rows import Report
 from nearfar.assembly.running import run
-from nearfar.assembly.starting import QUICK_STEPS, Say, open_accelerator, open_encoder, sayer, watch
+from nearfar.assembly.starting import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.assembly.task_card import task_readme
 from nearfar.assembly.tasks import (
     Ready,
@@ -166,29 +166,44 @@ def run_tasks(
     if not check_output(out, resume=resume, overwrite=overwrite):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return TaskSummary(out, None, {}, metrics)
-    if recipe.training.trackers:
-        raise SettingError("training.trackers do not follow several tasks yet; the journal has all curves. Remove it.")
-    for note in notes:
-        say(f"note: {note}")
-    seed = stream(recipe.seed, "head")
-    built = open_encoder(recipe.encoder, classes=None, seed=seed)  # may be refused, so before anything is replaced
-    if main:
-        open_output(out, resume=resume)
-        if not (out / RECIPE).exists():
-            write_whole(out / RECIPE, task_toml(recipe))
-    encoder = recipe.encoder.name
-    for number, stage in enumerate(recipe.stage, 1):
-        say(f"stage {number} of {len(recipe.stage)}, before the tasks: {stage.objective.name}")
-        folder = out / STAGES / str(number)
-        run(_plain_stage(recipe, stage, encoder, number), folder, resume=folder.exists(), console=console)
-        encoder = str(folder)
-    if recipe.stage:
-        built = open_encoder(recipe.encoder, classes=None, seed=seed, name=encoder)
-    accelerator = open_accelerator(out)
+    accelerator = open_accelerator(out, recipe.training.trackers)  # may be refused, so before anything is replaced
     try:
+        for note in notes:
+            say(f"note: {note}")
+        built = open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"))  # the same
+        if main:
+            open_output(out, resume=resume)
+            if not (out / RECIPE).exists():
+                write_whole(out / RECIPE, task_toml(recipe))
+        accelerator.wait_for_everyone()
+        if recipe.stage:
+            built = _after_stages(recipe, out, accelerator, console, say)
+        if recipe.training.trackers:
+            accelerator.init_trackers("nearfar", config=_config(recipe))
         return _run(recipe, tasks, built, out, accelerator, console, say, listeners, resume=resume)
     finally:
         accelerator.end_training()
+
+
+def _after_stages(recipe: TaskRecipe, out: Path, accelerator: Accelerator, console: Console, say: Say) -> Built:
+    """Train the stages before the tasks, those that are not there yet; the encoder as the last one leaves it."""
+    folders = [out / STAGES / str(number) for number in range(1, len(recipe.stage) + 1)]
+    begun = [folder.exists() for folder in folders]
+    accelerator.wait_for_everyone()  # nobody looks any more when the first process begins a folder
+    encoder = recipe.encoder.name
+    for number, (stage, folder, resume) in enumerate(zip(recipe.stage, folders, begun, strict=True), 1):
+        say(f"stage {number} of {len(recipe.stage)}, before the tasks: {stage.objective.name}")
+        run(_plain_stage(recipe, stage, encoder, number), folder, resume=resume, console=console, part=True)
+        encoder = str(folder)
+    return open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"), name=encoder)
+
+
+def _config(recipe: TaskRecipe) -> dict[str, Any]:
+    """The settings as trackers take them, those of a task under its name."""
+    values = asdict(recipe)
+    values["task"] = {task.pop("name"): task for task in values["task"]}
+    values["stage"] = {str(number): stage for number, stage in enumerate(values["stage"], 1)}
+    return flat(values)
 
 
 def _plain_stage(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int) -> Recipe:
@@ -244,6 +259,8 @@ def _run(
     for line in _turns(schedule, epochs):
         say(line)
     say(_announcement(recipe, plan, None if seconds is None else _estimate(seconds, schedule, plan, recipe)))
+    if recipe.training.surgery != "none":
+        say(f"surgery holds {_held(network, len(tasks)):,.0f} MB of gradients more than a step without it")
     evaluators = _evaluators(tasks, built, network)
     identity = _identity(recipe, tasks, accelerator.num_processes)
     progress = _train(
@@ -412,6 +429,12 @@ def _announcement(recipe: TaskRecipe, plan: Plan, seconds: float | None) -> str:
     return f"{'; '.join(how)}; {counted(training.epochs or 0, 'epoch')}; {counted(plan.steps, 'step')}{about}"
 
 
+def _held(network: TaskNetwork, tasks: int) -> float:
+    """MB of the gradients of shared weights that wait for those of the other tasks, at most."""
+    trained = [weight for weight in network.shared_weights() if weight.requires_grad]
+    return (tasks - 1) * sum(weight.numel() * weight.element_size() for weight in trained) / 2**20
+
+
 def _metrics(
     tasks: list[Ready], progress: Progress, reports: dict[str, dict[str, Report]], journal: list[dict[str, Any]],
     learner: TaskLearner,
@@ -458,8 +481,8 @@ def met_in(journal: list[dict[str, Any]]) -> Conflicts | None:
 
 
 def _identity(recipe: TaskRecipe, tasks: list[Ready], processes: int) -> str:
-    """What must be equal for a checkpoint to be continued; how often things are stored does not matter."""
-    plain = replace(recipe.training, keep_checkpoints=1, checkpoint_every="epoch")
+    """What must be equal for a checkpoint to be continued; where and how often things are stored does not matter."""
+    plain = replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch")
     prints = " ".join(ready.data.fingerprint() for ready in tasks)
     text = task_toml(replace(recipe, training=plain))
     return hashlib.sha256(f"{text}\n{prints}\n{processes}".encode()).hexdigest()

@@ -35,7 +35,7 @@ from nearfar.assembly.output import (
 )
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows, Scale, evaluator, scale_of, tokenized
 from nearfar.assembly.stages import Stage, plan_stages, written
-from nearfar.assembly.starting import QUICK_STEPS, Say, open_accelerator, open_encoder, sayer, watch
+from nearfar.assembly.starting import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, save
 from nearfar.encoding.bundle import objective_weights
 from nearfar.encoding.masked_words import masked_words
@@ -81,8 +81,9 @@ def run(
     overwrite: bool = False,
     console: Console | None = None,
     listeners: tuple[Listener, ...] = (),
+    part: bool = False,
 ) -> Summary:
-    """Train what the recipe describes and save it into ``out``."""
+    """Train what the recipe describes and save it into ``out``; the processes of a run that it is ``part`` of go on."""
     main = int(os.environ.get("RANK", "0")) == 0
     console = console or Console(stderr=True)
     say = sayer(console, speak=main)
@@ -94,7 +95,8 @@ def run(
     try:
         return _run(recipe, data, out, accelerator, console, say, listeners, resume=resume)
     finally:
-        accelerator.end_training()
+        if not part:
+            accelerator.end_training()
 
 
 def _run(
@@ -125,7 +127,7 @@ def _run(
             write_whole(out / RECIPE, recipe_text)
     accelerator.wait_for_everyone()
     if recipe.training.trackers:
-        accelerator.init_trackers("nearfar", config=_flat(asdict(recipe)))
+        accelerator.init_trackers("nearfar", config=flat(asdict(recipe)))
     began = time.perf_counter()
     finished: list[Progress] = []
     for stage in stages:
@@ -444,13 +446,3 @@ def _announcement(stage: Stage, ready: _Ready) -> str:
         f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
         f"{counted(ready.plan.steps, 'step')}" + ("" if ready.seconds is None else f", about {duration(ready.seconds)}")
     )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
-    return flat

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -53,6 +54,21 @@ def watch(console: Console, steps: int, *, main: bool) -> LiveBar | PlainLog:
     """A bar on a terminal, lines elsewhere, nothing in a process that is not the main one."""
     kind = LiveBar if console.is_terminal and main else PlainLog
     return kind(console if main else Console(quiet=True), steps)
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings as trackers take them: dotted keys to numbers and words.
+
+    >>> flat({"training": {"epochs": 2, "metric": None}})
+    {'training.epochs': 2, 'training.metric': 'None'}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
+    return found
 
 
 def _available(tracker: str) -> str:

@@ -19,7 +19,7 @@ from nearfar.recipe.objectives import Auto, Objective
 from nearfar.recipe.overrides import Override
 from nearfar.recipe.paths import resolve_paths
 from nearfar.recipe.reading import build_table
-from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Tracker, Training
+from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Training
 from nearfar.recipe.writing import table_to_toml
 
 TaskKind: TypeAlias = Literal["classes", "pairs", "scores"]
@@ -149,9 +149,6 @@ class TaskTraining(Training):
     metric: Annotated[
         Metric, Key('Always "auto": the mean of the scores of all tasks picks the model, each by its own metric.')
     ] = "auto"
-    trackers: Annotated[
-        tuple[Tracker, ...], Key("Always empty: the journal has the curves of all tasks.", distinct=True, none=())
-    ] = ()
     head_learning_rate: Annotated[
         float | None,
         Key(
