@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from nearfar.report.markup import (
     table,
     tabs,
 )
-from nearfar.report.sources import Source
+from nearfar.report.sources import Source, TaskErrors
 
 SHOWN_CLASSES = 30
 """Classes in the picture of F1; the table has them all."""
@@ -143,6 +144,8 @@ def confidence(source: Source) -> Section:
 def mistakes(source: Source) -> Section:
     """The wrong predictions that were surest of themselves."""
     title = "Most confident mistakes"
+    if source.errors:
+        return _task_mistakes(source.errors, title)
     parts, clean = [], False
     for cell in source.cells:
         tables = []
@@ -166,6 +169,41 @@ def mistakes(source: Source) -> Section:
         "label."
     )
     return section("mistakes", title, tabs(parts), note(remark))
+
+
+def _task_mistakes(errors: Sequence[TaskErrors], title: str) -> Section:
+    """A table for each task, and a line for each task that has none."""
+    parts, without = [], []
+    for one in errors:
+        if one.why is not None:
+            without.append(f"{one.task}: {one.why}")
+        elif not one.worst:
+            without.append(f"{one.task}: nothing is wrong in {counted(one.seen, 'row')} of {one.rows}.")
+        else:
+            parts.append((f"{one.task}, {one.rows}", _task_table(one)))
+    if not parts:
+        return missing("mistakes", title, " ".join(without))
+    remark = "Ten of each task, the worst first. A sure mistake may be a wrong label."
+    return section("mistakes", title, tabs(parts), *map(note, without), note(remark))
+
+
+def _task_table(one: TaskErrors) -> str:
+    scored = one.wrong is None
+    columns = [Column("Line", "num"), Column("Text", "wide"), Column("Score" if scored else "Label"),
+               Column("Predicted"), Column(said(one.sure), "num")]  # fmt: skip
+    rows = [
+        [f"{row['line']:,}", said(cut(" ⟷ ".join(row["texts"]), 300)), said(_answer(row["truth"])),
+         said(_answer(row["said"])), f"{row['sure']:.3f}"]
+        for row in one.worst
+    ]  # fmt: skip
+    seen = f"{one.seen:,} of {counted(one.total, 'row')}" if one.seen < one.total else counted(one.seen, "row")
+    remark = f"{seen} looked at." if scored else f"{one.wrong:,} of {seen} wrong."
+    return table(columns, rows) + note(remark)
+
+
+def _answer(value: Any) -> str:
+    """A label as it is, a score in short."""
+    return value if isinstance(value, str) else f"{value:.2f}"
 
 
 def total_confusion(source: Source, cell: tuple[str, int | None], contender: str) -> NDArray[np.int64] | None:

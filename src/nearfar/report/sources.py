@@ -43,6 +43,27 @@ LOWER = ("mse", "loss")
 
 
 @dataclass(frozen=True)
+class TaskErrors:
+    """What a run on several tasks got wrong in one of them, or why that is not known."""
+
+    task: str
+    rows: str
+    """Which rows, as people say it."""
+    seen: int = 0
+    """How many were looked at."""
+    total: int = 0
+    """How many there are."""
+    wrong: int | None = None
+    """How many labels are wrong; None for scores, of which none is quite right."""
+    worst: tuple[Mapping[str, Any], ...] = ()
+    """The most confident mistakes: ``line``, ``texts``, ``truth``, ``said``, and ``sure``."""
+    sure: str = ""
+    """What ``sure`` is."""
+    why: str | None = None
+    """Why there is nothing to show."""
+
+
+@dataclass(frozen=True)
 class Source:
     """All a report can show."""
 
@@ -52,6 +73,8 @@ class Source:
     """The folder of a single run; None for a study."""
     tasks: Mapping[str, str] = field(default_factory=dict)
     """The metric of each task, of a run on several."""
+    errors: tuple[TaskErrors, ...] = ()
+    """The mistakes in each task, where somebody looked."""
 
     @property
     def single(self) -> bool:

@@ -81,19 +81,25 @@ def conflicts(source: Source) -> Section:
     parts = []
     for cell in source.cells[:1] if source.single else source.cells:
         for name in source.contenders:
-            met = meetings(entry for journal in source.journals(cell, name) for entry in journal)
-            if met:
+            journals = source.journals(cell, name)
+            met = meetings(entry for journal in journals for entry in journal)
+            if any(steps for steps, _, _ in met.values()):
                 rows = [
                     [said(pair), f"{steps:,}", f"{against:,}", f"{100 * against / steps:.1f}", _share(against / steps),
                      "–" if cosine is None else f"{cosine:+.3f}".replace("-", "−")]
                     for pair, (steps, against, cosine) in met.items()
                     if steps
                 ]  # fmt: skip
-                parts.append((f"{cell_name(*cell)}, {name}", _conflict_table(rows)))
+                pairs = [pair for pair, (steps, _, _) in met.items() if steps]
+                told = ", ".join(source.tasks) if source.tasks else f"{cell_name(*cell)}, {name}"
+                parts.append((told, _conflict_table(rows) + legend(pairs) + _conflict_charts(journals, pairs)))
     if not parts:
         why = 'No journal has conflicts: only runs on several tasks with training.surgery = "pcgrad" write them down.'
         return missing("conflicts", title, why)
-    remark = "A conflict is a step in which the gradients of two tasks have a negative dot product."
+    remark = (
+        "A conflict is a step in which the gradients of two tasks have a negative dot product. The lines are means of "
+        "neighboring steps."
+    )
     return section("conflicts", title, tabs(parts), note(remark))
 
 
@@ -109,6 +115,21 @@ def meetings(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int, flo
             against[pair] = against.get(pair, 0) + int(meeting.get("conflicts") or 0)
             cosines[pair] = cosines.get(pair, 0.0) + count * float(meeting.get("cosine") or 0.0)
     return {pair: (count, against[pair], cosines[pair] / count if count else None) for pair, count in steps.items()}
+
+
+def encounters(journal: Sequence[dict[str, Any]], pair: str) -> tuple[Curve, Curve]:
+    """Along the steps in which two tasks met: the share of conflicts in percent, and the cosine of their gradients.
+
+    Of a long run, each point is the mean of ten steps or more: a single step is in conflict or is not.
+    """
+    met = [
+        (step, meeting)
+        for step, entry in _counted(journal)
+        if (meeting := (entry.get("surgery") or {}).get(pair)) and meeting.get("steps")
+    ]
+    points = max(4, min(40, len(met) // 10))
+    against = _curve((step, 100 * int(meeting["conflicts"]) / int(meeting["steps"])) for step, meeting in met)
+    return thinned(against, points), thinned(_curve((step, meeting["cosine"]) for step, meeting in met), points)
 
 
 def losses(journal: Sequence[dict[str, Any]]) -> Curve:
@@ -156,6 +177,17 @@ def _pictures(source: Source, journals: Sequence[Sequence[list[dict[str, Any]]]]
         yield '<p class="missing">No dev score along the way: these runs had no dev rows.</p>'
 
 
+def _conflict_charts(journals: Sequence[Sequence[dict[str, Any]]], pairs: Sequence[str]) -> str:
+    found = [[encounters(journal, pair) for journal in journals] for pair in pairs]
+    shares, cosines = ([[curves[place] for curves in runs] for runs in found] for place in (0, 1))
+    return side_by_side(
+        [
+            panel("Steps in conflict", _chart(shares, y_title="% of the steps together", dots=True)),
+            panel("Cosine of the gradients", _chart(cosines, y_title="mean cosine", dots=True)),
+        ]
+    )
+
+
 def _chart(series: Sequence[Sequence[Curve]], *, y_title: str, dots: bool = False) -> str:
     points = [point for runs in series for curve in runs for point in curve]
     x = svg.Scale(min(0, *(p[0] for p in points)), max(p[0] for p in points) or 1, 56, WIDTH - 14)
@@ -164,6 +196,8 @@ def _chart(series: Sequence[Sequence[Curve]], *, y_title: str, dots: bool = Fals
         low = max(0.0, low)
     y = svg.Scale(low, high, HEIGHT - 46, 34)
     parts = [svg.axes(x, y, x_title="optimizer steps", y_title=y_title)]
+    if low < 0 < high:
+        parts.append(svg.line(x.start, y(0), x.end, y(0), "zero"))
     for place, runs in enumerate(series):
         there = [curve for curve in runs if curve]
         many = len(there) > 1
