@@ -18,6 +18,7 @@ import numpy as np
 
 from nearfar.data import Layout, Records, folds, limit, read
 from nearfar.errors import NearfarError
+from nearfar.protocol.multitask_runs import TASKS, perform_tasks
 from nearfar.protocol.observing import (
     as_it_was,
     classmates,
@@ -122,6 +123,8 @@ def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | 
 
 
 def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None) -> tuple[dict[str, Any], Files]:
+    if trial.kind == TASKS:
+        return perform_tasks(trial, scratch)
     records, official = rows if rows is not None else rows_of(trial.source)
     if rows is None and digest_of(records, official) != trial.digest:
         raise NearfarError(f"{trial.source.file}: the rows have changed since the study began; run the study again.")
