@@ -161,7 +161,8 @@ def test_labels_the_model_does_not_know_are_refused(model, tmp_path, call):
     assert not (tmp_path / "x.html").exists()
 
 
-def test_a_model_without_class_head_has_no_classes_to_show(tmp_path, call):
+def test_a_model_without_class_head_shows_its_space(tmp_path, call):
+    """Of its own file, of another, and of none where its file is gone."""
     pairs = "text_a,text_b\n" + "".join(f"{one},{two}\n" for one, two in zip(FRUIT, TOOLS, strict=True))
     (tmp_path / "pairs.csv").write_text(pairs)
     assert (
@@ -171,9 +172,21 @@ def test_a_model_without_class_head_has_no_classes_to_show(tmp_path, call):
     page = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "No score was measured" in page
     assert "Training loss" in page
-    (tmp_path / "l.csv").write_text("text,label\na,b\n")
-    code, _, errors = call("report", tmp_path / "pairs", "--data", tmp_path / "l.csv", "--out", tmp_path / "q.html")
-    assert (code, "no class head" in errors) == (1, True)
+    shown = page[: page.index('id="absent"')]
+    for name in ("geometry", "cosines", "layers"):
+        assert f'<section id="{name}">' in shown, name
+    assert "texts of pairs.csv" in shown
+    assert "cosines of 4 like and 28 random pairs" in shown
+    assert "before training, layer 0" in shown
+    (tmp_path / "l.csv").write_text("text,label\na b,b\nc d,e\nf g,b\n")
+    assert call("report", tmp_path / "pairs", "--data", tmp_path / "l.csv", "--out", tmp_path / "q.html")[0] == 0
+    page = (tmp_path / "q.html").read_text(encoding="utf-8")
+    assert "texts of l.csv" in page
+    assert "cosines of 0 like and 3 random pairs" in page
+    (tmp_path / "pairs.csv").unlink()
+    code, _, errors = call("report", tmp_path / "pairs", "--out", tmp_path / "r.html")
+    assert (code, "no geometry: no file of the run is there any more" in errors) == (0, True)
+    assert '<section id="cosines">' not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -466,7 +466,12 @@ def report(
         str, typer.Option("--format", metavar="html|markdown|csv|latex", help="The page, or the table for a paper.")
     ] = "html",
     data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE", help="Of a model: labeled rows to predict, map and search.")
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Of a model: labeled rows to predict, map and search; of an encoder, texts or pairs to measure.",
+        ),
     ] = None,
     task: Annotated[
         str | None, typer.Option("--task", help="Of a model with several tasks: whose rows --data has.")

@@ -6,10 +6,15 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nearfar.errors import OutputError, SettingError, did_you_mean
 from nearfar.report import FORMATS, Source, read_source, render, render_page
 from nearfar.report.page import GENERATOR
+from nearfar.report.spaces import embeds
+
+if TYPE_CHECKING:
+    from nearfar.data import Records
 
 PAGE = "report.html"
 
@@ -31,6 +36,10 @@ def report_command(
     with tempfile.TemporaryDirectory(prefix="nearfar-report-") as scratch:
         if data is not None:
             source = _probed(source, data, task, Path(scratch), batch_size)
+        elif source.tasks and form == "html":
+            source = _looked(source, batch_size)
+        elif source.single and form == "html":
+            source = _surveyed(source, None, batch_size)
         text = render_page(source) if form == "html" else render(source, form)
     if target == "-":
         sys.stdout.write(text)
@@ -44,12 +53,45 @@ def _probed(source: Source, data: str, task: str | None, scratch: Path, batch_si
     if not source.single:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
     from nearfar.data import Layout, read
+
+    records = read(data, Layout())
+    if source.home is not None and task is None and embeds(source.home):
+        return _surveyed(source, records, batch_size)
+    if source.tasks:
+        from nearfar.report.task_mistakes import has_no_chances, look_at
+
+        if source.home is not None and has_no_chances(source.home, task):
+            return look_at(source, records, task, batch_size=batch_size)
     from nearfar.report.probing import probe
 
-    source, notes = probe(source, read(data, Layout()), scratch, task=task, batch_size=batch_size)
+    source, notes = probe(source, records, scratch, task=task, batch_size=batch_size)
+    _note(notes)
+    return source
+
+
+def _looked(source: Source, batch_size: int) -> Source:
+    """The run on several tasks with its mistakes on their dev rows."""
+    from nearfar.report.task_mistakes import look
+
+    source, notes = look(source, batch_size=batch_size)
+    _note(notes)
+    return source
+
+
+def _surveyed(source: Source, records: Records | None, batch_size: int) -> Source:
+    """The run with the geometry of its texts, where it is an encoder."""
+    if source.home is None or not embeds(source.home):
+        return source
+    from nearfar.report.surveying import survey
+
+    source, notes = survey(source, records, batch_size=batch_size)
+    _note(notes)
+    return source
+
+
+def _note(notes: list[str]) -> None:
     for note in notes:
         sys.stderr.write(f"note: {note}\n")
-    return source
 
 
 def _check(target: str, *, overwrite: bool) -> None:
