@@ -57,6 +57,7 @@ def train(folder: Path, processes: int, objective: str, accumulate: int = 1, chu
         ("label-aware", 1, None),
         ("batch-softmax", 1, 3),
         ("pearson", 1, None),
+        ("simcse", 1, 3),
     ],
 )
 def test_two_processes_follow_the_loss_curve_of_one(tmp_path, objective, accumulate, chunk):
@@ -75,6 +76,8 @@ def test_two_processes_follow_the_loss_curve_of_one(tmp_path, objective, accumul
     assert all(first[name].equal(second[name]) for name in first)
     if objective == "triple-entropy":
         assert "objectives.soft_triple.centers" in first
+    if objective == "simcse":
+        assert any(name.startswith("projection.") for name in first)
     alone = load_file(one / "rank-0.safetensors")
     assert all((first[name] - alone[name]).abs().max() < 1e-3 for name in first)
 
