@@ -66,7 +66,7 @@ def _own_rows(data: Mapping[str, Any]) -> tuple[Records | None, list[str]]:
     columns = {key: data[key] for key in COLUMNS if key in data}
     if "columns" in data:
         columns["columns"] = tuple(data["columns"])
-    notes = []
+    notes: list[str] = []
     for role in ROLES:
         name = data.get(role)
         if not isinstance(name, str) or name in ("auto", "-") or name.startswith("hub:"):
