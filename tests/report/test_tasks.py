@@ -11,9 +11,13 @@ from rich.console import Console
 
 from nearfar.assembly.multitask import run_tasks
 from nearfar.data import read
+from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
 from nearfar.report import read_source, render_page
 from nearfar.report.probing import probe
+from nearfar.report.task_mistakes import look
+from nearfar.report.watching import encounters
+from tests.protocol.studies import in_process
 from tests.report.test_page import Reader
 from tests.training.task_runs import task_recipe, write_all
 
@@ -22,7 +26,12 @@ from tests.training.task_runs import task_recipe, write_all
 def run(tmp_path_factory):
     """A folder with the data and a model of three tasks, trained with gradient surgery."""
     folder = write_all(tmp_path_factory.mktemp("tasks"))
-    recipe = task_recipe(folder, training={"surgery": "pcgrad"})
+    lines = [
+        json.dumps({"text_a": f"one {word}", "text_b": f"another {other}", "score": float(word < other)})
+        for word in ("owl", "fig", "saw") for other in ("elm", "fig", "rake", "wolf")
+    ]  # fmt: skip
+    (folder / "close-dev.jsonl").write_text("\n".join(lines) + "\n")
+    recipe = task_recipe(folder, training={"surgery": "pcgrad"}, close_data={"dev": str(folder / "close-dev.jsonl")})
     run_tasks(recipe, folder / "model", console=Console(file=io.StringIO()))
     return folder
 
@@ -38,6 +47,137 @@ def test_every_task_has_its_scores_curves_and_conflicts(run):
     text = read.texts["conflicts"]
     for pair, own in metrics["surgery"].items():
         assert f"{pair}{own['steps']}{own['conflicts']}{100 * own['conflicts'] / own['steps']:.1f}" in text
+
+
+def section_of(page: str, name: str) -> str:
+    start = page.index(f'<section id="{name}">')
+    return page[start : page.index("</section>", start)]
+
+
+def test_conflicts_are_drawn_along_the_steps(run):
+    """A line for each two tasks in both pictures, and a mark for each point where there are few."""
+    page = section_of(render_page(read_source(run / "model")), "conflicts")
+    metrics = json.loads((run / "model" / "metrics.json").read_text())
+    pictures = re.findall(r'<svg viewBox="0 0 470 290".*?</svg>', page)
+    assert len(pictures) == 2
+    for picture in pictures:
+        assert len(re.findall(r'<path d="[^"]+" class="line s\d"', picture)) == len(metrics["surgery"]) == 3
+    assert "Steps in conflict" in page
+    assert "Cosine of the gradients" in page
+    for pair in metrics["surgery"]:
+        assert f"</svg>{pair}</li>" in page
+
+
+def test_encounters_are_means_over_stretches_of_the_run():
+    """Conflict in every step of the second half: 100 steps become ten points of ten; others' meetings do not count."""
+    journal = [
+        {"kind": "step", "step": step, "surgery": {
+            "a / b": {"steps": 1, "conflicts": int(step > 50), "cosine": -0.5 if step > 50 else 0.1 * (step % 2)},
+            "a / c": {"steps": 0, "conflicts": 0, "cosine": None},
+        }}
+        for step in range(1, 101)
+    ]  # fmt: skip
+    journal.insert(3, {"kind": "evaluation", "step": 3, "scores": {}})
+    shares, cosines = encounters(journal, "a / b")
+    assert shares == [(pytest.approx(5.5 + 10 * at), 100.0 * (at >= 5)) for at in range(10)]
+    assert [value for _, value in cosines] == pytest.approx([0.05] * 5 + [-0.5] * 5)
+    assert encounters(journal, "a / c") == ([], [])
+    assert encounters(journal[:3], "a / b")[1] == [(1, 0.1), (2, 0.0), (3, 0.1)]
+
+
+def test_every_task_has_its_mistakes_on_its_own_dev_rows(run):
+    """Without a file: dev rows that are a share are drawn again, those of a file are read; as many as the scores say."""
+    source, notes = look(read_source(run / "model"))
+    metrics = json.loads((run / "model" / "metrics.json").read_text())["dev"]
+    errors = {one.task: one for one in source.errors}
+    assert notes == []
+    assert {task: (one.rows, one.seen, one.total) for task, one in errors.items()} == {
+        "kind": ("dev rows", 10, 10), "same": ("dev rows", 6, 6), "close": ("dev rows", 12, 12),
+    }  # fmt: skip
+    for task in ("kind", "same"):
+        assert errors[task].wrong == round((1 - metrics[task]["accuracy"]) * errors[task].seen)
+        assert all(row["said"] != row["truth"] for row in errors[task].worst)
+    assert len(errors["close"].worst) == 10
+    rows = read(str(run / "close-dev.jsonl"))
+    answers = load_tasks(run / "model").predict("close", rows.texts)
+    off = [abs(answer.score - score) for answer, score in zip(answers, rows.scores, strict=True)]
+    worst = errors["close"].worst[0]
+    assert worst["sure"] == pytest.approx(max(off), abs=1e-5)
+    assert worst["texts"] == [column[off.index(max(off))] for column in rows.texts]
+    page = render_page(source)
+    text = Reader(page).texts["mistakes"]
+    for one in errors.values():
+        for row in one.worst:
+            assert " ⟷ ".join(row["texts"]) in text
+            assert f"{row['sure']:.3f}" in text
+    assert "12 rows looked at." in text
+    assert errors["same"].wrong
+    assert f"{errors['same'].wrong} of 6 rows wrong." in text
+
+
+def test_many_rows_are_looked_at_in_part(run, monkeypatch):
+    monkeypatch.setattr("nearfar.report.task_mistakes.ROWS", 7)
+    source, _ = look(read_source(run / "model"))
+    assert [(one.seen, one.total) for one in source.errors] == [(7, 10), (6, 6), (7, 12)]
+    assert "7 of 12 rows looked at." in Reader(render_page(source)).texts["mistakes"]
+
+
+def test_dev_rows_that_are_gone_are_told_and_the_others_shown(run):
+    file, aside = run / "close-dev.jsonl", run / "away.jsonl"
+    file.rename(aside)
+    try:
+        source, notes = look(read_source(run / "model"))
+    finally:
+        aside.rename(file)
+    (note,) = notes
+    assert note.startswith("task close: no mistakes are shown: its rows cannot be read: ")
+    assert "close-dev.jsonl" in note
+    text = Reader(render_page(source)).texts["mistakes"]
+    assert "close: its rows cannot be read" in text
+    assert "kind, dev rows" in text
+
+
+def test_a_file_without_its_training_rows_is_enough(run):
+    """A dev file is read by itself; a share cannot be drawn from rows that are gone."""
+    away = {name: run / f"away-{name}" for name in ("texts.csv", "scores.jsonl")}
+    for name, aside in away.items():
+        (run / name).rename(aside)
+    try:
+        source, notes = look(read_source(run / "model"))
+    finally:
+        for name, aside in away.items():
+            aside.rename(run / name)
+    assert [one.task for one in source.errors if one.why is None] == ["same", "close"]
+    assert len(notes) == 1
+
+
+def test_a_model_without_dev_rows_says_where_others_can_come_from(run, tmp_path):
+    recipe = task_recipe(
+        run, training={"epochs": 1, "max_steps": 1}, tasks=("kind",), kind_data={"dev": 0},
+    )  # fmt: skip
+    run_tasks(recipe, tmp_path / "model", console=Console(file=io.StringIO()))
+    source, notes = look(read_source(tmp_path / "model"))
+    assert "its recipe has no dev rows; 'nearfar report MODEL --task NAME --data FILE'" in notes[0]
+    assert "no dev rows" in Reader(render_page(source)).texts["mistakes"]
+
+
+def test_the_command_shows_mistakes_of_all_tasks_or_of_one_on_a_file(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = in_process("report", run / "model", "--out", "all.html")
+    assert status == 0, errors
+    text = Reader((tmp_path / "all.html").read_text()).texts["mistakes"]
+    assert all(f"{task}, dev rows" in text for task in ("same", "close"))
+    status, _, errors = in_process(
+        "report", run / "model", "--data", run / "scores.jsonl", "--task", "close", "--out", "one.html"
+    )
+    assert status == 0, errors
+    text = Reader((tmp_path / "one.html").read_text()).texts["mistakes"]
+    assert "close, scores.jsonl" in text
+    assert "32 rows looked at." in text
+    status, _, errors = in_process("report", run / "model", "--data", run / "texts.csv", "--task", "close")
+    assert status == 1
+    assert "task 'close' reads pairs of texts" in errors
+    assert "Traceback" not in errors
 
 
 def test_a_task_is_shown_on_a_file_and_has_to_be_named(run, tmp_path):
