@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,9 @@ from nearfar.data import read
 from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
 from nearfar.report import read_source, render_page
+from nearfar.report.looking import mistakes
 from nearfar.report.probing import probe
+from nearfar.report.sources import TaskErrors
 from nearfar.report.task_mistakes import look
 from nearfar.report.watching import encounters
 from tests.protocol.studies import in_process
@@ -113,6 +116,18 @@ def test_every_task_has_its_mistakes_on_its_own_dev_rows(run):
     assert "12 rows looked at." in text
     assert errors["same"].wrong
     assert f"{errors['same'].wrong} of 6 rows wrong." in text
+
+
+def test_a_task_without_mistakes_is_told_so(run):
+    clean, other = TaskErrors("kind", "dev rows", 10, 10, 0), TaskErrors("same", "dev rows", why="it is gone.")
+    source = replace(read_source(run / "model"), errors=(clean, other))
+    section = mistakes(source)
+    assert section.empty
+    assert section.body == "kind, dev rows: none of 10 rows is wrong. same: it is gone."
+    row = {"line": 3, "texts": ["<b>"], "truth": "x", "said": "y", "sure": 0.75}
+    shown = mistakes(replace(source, errors=(clean, TaskErrors("same", "dev rows", 9, 9, 1, (row,), "Probability"))))
+    assert "&lt;b&gt;" in shown.body
+    assert "none of 10 rows is wrong." in shown.body
 
 
 def test_many_rows_are_looked_at_in_part(run, monkeypatch):

@@ -178,12 +178,12 @@ def _task_mistakes(errors: Sequence[TaskErrors], title: str) -> Section:
         if one.why is not None:
             without.append(f"{one.task}: {one.why}")
         elif not one.worst:
-            without.append(f"{one.task}: nothing is wrong in {counted(one.seen, 'row')} of {one.rows}.")
+            without.append(f"{one.task}, {one.rows}: none of {counted(one.seen, 'row')} is wrong.")
         else:
             parts.append((f"{one.task}, {one.rows}", _task_table(one)))
     if not parts:
         return missing("mistakes", title, " ".join(without))
-    remark = "Ten of each task, the worst first. A sure mistake may be a wrong label."
+    remark = "At most ten of each task, the worst first. A sure mistake may be a wrong label."
     return section("mistakes", title, tabs(parts), *map(note, without), note(remark))
 
 
