@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
+from nearfar.assembly.measuring import measure
 from nearfar.data import read
+from nearfar.encoding import load
 from nearfar.protocol.planning import plan_study
 from nearfar.protocol.records import MEASURED, find_record, read_journal, read_map, read_predictions, write_record
 from nearfar.protocol.runs import Trial, write_rows
 from nearfar.protocol.study import read_study
-from nearfar.protocol.trials import perform
+from nearfar.protocol.trials import perform, rows_of, split
 from tests.protocol.studies import small_study
 
 
@@ -103,6 +105,31 @@ def test_pairs_are_measured_by_their_cosines(tmp_path):
     assert len(lines) == record.test == 8
     assert all(-1.001 <= line["predicted"] <= 1.001 for line in lines)
     assert all(rows[line["row"]]["score"] == line["score"] for line in lines)
+
+
+def test_where_a_yes_begins_is_not_chosen_by_the_rows_that_are_tested_on(tmp_path):
+    """Without dev rows it is the best threshold of the training rows."""
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n % 5} {n % 7}", "label": n % 2} for n in range(36)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = (
+        ('name = "cross-entropy"', 'name = "batch-softmax"'),
+        ('name = "triple-entropy"\ncenters = 2', 'name = "contrastive-pairs"'),
+    )
+    trial = trials(tmp_path, *pairs)[0]
+    (tmp_path / "scratch").mkdir()
+    record, files = perform(trial, tmp_path / "scratch")
+    assert record.reason is None
+    assert record.kind == "pairs"
+    assert any("the best threshold of the training rows" in note for note in record.notes)
+
+    model = load(tmp_path / "scratch" / "model")
+    part = split(*rows_of(trial.source), size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    chosen, _ = measure(model, part.train)
+    lines = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]
+    said = np.array([line["predicted"] for line in lines])
+    truth = np.array([int(line["label"]) for line in lines])
+    assert record.scores["f1"] == pytest.approx(f1_score(truth, said >= chosen.thresholds["threshold"]))
+    assert record.scores["accuracy"] == np.mean((said >= chosen.thresholds["accuracy_threshold"]) == truth)
 
 
 @pytest.mark.parametrize(

@@ -241,13 +241,18 @@ def _classes(trial: Trial, model: Model, part: Split, recipe: Mapping[str, Any])
 
 def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], Files]:
     """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its pairs."""
-    from nearfar.assembly.measuring import measure
+    from nearfar.assembly.measuring import card_thresholds, measure
     from nearfar.assembly.rows import distinct
-    from nearfar.evaluation import score_pairs
+    from nearfar.evaluation import PairReport, score_pairs
 
-    test = part.test
-    report, told = measure(model, test, batch_size=BATCH)
-    measured = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": told}
+    test, thresholds, told = part.test, None, list[str]()
+    if test.labels is not None and not card_thresholds(model):
+        seen, _ = measure(model, part.train, batch_size=BATCH)
+        if isinstance(seen, PairReport):
+            thresholds = seen.thresholds
+            told.append("where a yes begins is the best threshold of the training rows, for there were no dev rows")
+    report, notes = measure(model, test, thresholds=thresholds, batch_size=BATCH)
+    measured = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": [*told, *notes]}
     texts, columns = distinct(test.texts)
     if len(columns) != 2:
         return measured, {PREDICTIONS: b""}
