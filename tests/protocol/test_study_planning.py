@@ -55,6 +55,7 @@ SAME = {
     "another baseline": ("folds = 3", 'folds = 3\nbaseline = "triple"'),
     "checkpoints": ("epochs = 1", "epochs = 1\nkeep_checkpoints = 5"),
     "another contender's settings": ("centers = 2", "centers = 3"),
+    "the metric, where nothing is chosen by it": ("folds = 3", 'folds = 3\nmetric = "accuracy"'),
 }
 OTHER = {
     "epochs": ("epochs = 1", "epochs = 2"),
@@ -62,7 +63,6 @@ OTHER = {
     "folds": ("folds = 3", "folds = 4"),
     "seeds": ("[2, 16]", "[3, 17]"),
     "a limit": ('file = "t.jsonl"', 'file = "t.jsonl"\nlimit = 12'),
-    "the metric that picks weights": ("folds = 3", 'folds = 3\nmetric = "accuracy"'),
 }
 
 
@@ -76,6 +76,13 @@ def test_what_changes_no_number_changes_no_name(tmp_path, case):
 def test_what_changes_numbers_changes_all_names(tmp_path, case):
     """A trial must not be taken for another."""
     assert not names(plan(tmp_path), "plain") & names(plan(tmp_path, OTHER[case]), "plain")
+
+
+def test_the_metric_that_picks_weights_changes_all_names(tmp_path):
+    """With dev rows, the best weights are those with the best score."""
+    dev = ("[recipe.training]", "[recipe.data]\ndev = 0.2\n[recipe.training]")
+    other = ("folds = 3", 'folds = 3\nmetric = "accuracy"')
+    assert not names(plan(tmp_path, dev), "plain") & names(plan(tmp_path, dev, other), "plain")
 
 
 def test_trials_are_named_after_the_rows_and_not_after_their_file(tmp_path):

@@ -118,12 +118,17 @@ def _trials(
                             keeps_map=seed == settings.seeds[0] and fold == 0, untrained=contender.untrained,
                             random_letters=contender.random_letters,
                         )  # fmt: skip
-                        name = identity(trial, recipes[contender.name], data.digest)
+                        name = identity(trial, recipes[contender.name], data)
                         yield replace(trial, id=name)
 
 
-def identity(trial: Trial, recipe: Recipe, digest: str) -> str:
-    """The name of a trial: a hash of everything that determines its numbers, and of nothing else."""
+def identity(trial: Trial, recipe: Recipe, data: DataSet) -> str:
+    """The name of a trial: a hash of everything that determines its numbers, and of nothing else.
+
+    The metric is part of it only where something is chosen by it, settings or the weights that are kept.
+    """
+    digest = data.digest
+    chooses = trial.kind != "plain" and _has_dev(recipe, min(trial.limit or data.rows, data.rows))
     told = asdict(replace(recipe, seed=trial.seed))
     for key in IRRELEVANT:
         del told["training"][key]
@@ -134,7 +139,7 @@ def identity(trial: Trial, recipe: Recipe, digest: str) -> str:
     everything = {
         "nearfar": ".".join(__version__.split(".")[:2]), "recipe": told, "data": digest, "limit": trial.limit,
         "folds": trial.folds, "fold": trial.fold, "search": trial.search,
-        "metric": trial.metric if trial.search is not None or trial.kind != "plain" else None,
+        "metric": trial.metric if trial.search is not None or chooses else None,
     }  # fmt: skip
     if trial.untrained is not None:
         everything["untrained"] = trial.untrained
@@ -146,6 +151,13 @@ def identity(trial: Trial, recipe: Recipe, digest: str) -> str:
     if trial.random_letters:
         everything["random_letters"] = True
     return _digest(everything)[:NAME]
+
+
+def _has_dev(recipe: Recipe, rows: int) -> bool:
+    """Whether dev rows may be set aside."""
+    from nearfar.assembly.data import AUTO_ROWS
+
+    return rows >= AUTO_ROWS if recipe.data.dev == "auto" else bool(recipe.data.dev)
 
 
 def _values(contender: Contender, recipe: Recipe) -> dict[str, Any]:
