@@ -12,10 +12,10 @@ from nearfar.assembly.rows import Rows, distinct
 from nearfar.assembly.stages import Stage
 from nearfar.encoding import build, tokenize
 from nearfar.evaluation import embed_table
-from nearfar.objectives import CrossEntropy, LabelAware
+from nearfar.objectives import CrossEntropy, LabelAware, ProxyNCA
 from nearfar.recipe import Data, Recipe
 from nearfar.training import Learner, Term
-from nearfar.training.optim import part_of
+from nearfar.training.optim import parameter_groups, part_of
 
 TEXTS = [f"{'apple pear plum' if n % 3 else 'hammer saw'} number {n}" for n in range(20)]
 
@@ -43,6 +43,31 @@ def test_groups_join_texts_by_positive_pairs_only():
 
     assert left[0] == left[1] == right[0] == right[1] == left[3] == right[3]
     assert len({left[0], left[2], right[2]}) == 3
+
+
+def test_groups_begin_where_the_objective_says():
+    """Scores above the threshold join texts, others do not."""
+    texts, columns = distinct([["a", "a", "b"], ["x", "y", "z"]])
+    table = tokenize(build("toy", classes=None, seed=1).tokenizer, [texts], max_length=8)
+    rows = Rows("scores", table, columns, np.zeros(3, dtype=np.int64), np.array([0.4, 0.9, 0.1], dtype=np.float32))
+    for threshold, joined in ((0.3, True), (0.5, False)):
+        _, right = rows.groups(threshold)
+        assert (right[0] == right[1]) == joined
+
+
+def test_a_term_may_have_a_learning_rate_of_its_own():
+    """Its weights are a part of their own, and the others keep theirs."""
+    model = build("toy", classes=("a", "b"), seed=1, pooling="mean").model
+    terms = [
+        Term("near", 1.0, ProxyNCA(2, 32), "text", learning_rate=0.5),
+        Term("far", 1.0, ProxyNCA(2, 32), "text"),
+        Term("entropy", 1.0, CrossEntropy(), "logits"),
+    ]
+    groups = parameter_groups(Learner(model, terms), {"encoder": 1e-5, "head": 1e-3, "objective": 1e-2}, 0.01)
+    rates = {name: (group["part"], group["lr"], group["weight_decay"]) for group in groups for name in group["names"]}
+    assert rates["objectives.near.proxies"] == ("objective/near", 0.5, 0.0)
+    assert rates["objectives.far.proxies"] == ("objective", 1e-2, 0.0)
+    assert {part for part, *_ in rates.values()} == {"encoder", "head", "objective", "objective/near"}
 
 
 def test_a_weighting_network_has_a_head_of_its_own_rate():

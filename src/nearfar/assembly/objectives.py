@@ -72,7 +72,12 @@ def _blend(settings: tables.Blend, around: Surroundings) -> tuple[list[Term], li
         notes.extend(told)
         for term in made:
             known = name if len(made) == 1 else f"{name}_{term.name}"
-            terms.append(replace(term, name=known.replace(".", "_"), weight=weights[name] * term.weight))
+            terms.append(
+                replace(
+                    term, name=known.replace(".", "_"), weight=weights[name] * term.weight,
+                    learning_rate=part.learning_rate,
+                )
+            )  # fmt: skip
     return terms, notes
 
 

@@ -188,6 +188,8 @@ def build_aim(ready: Ready, dim: int, seed: int) -> tuple[Aim, list[str]]:
             )  # fmt: skip
         except SettingError as error:
             raise SettingError(f"task {task.name!r}: {error}") from None
+        rate = objective.learning_rate
+        terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
         _check_views(ready, terms)
     if headed and not any(term.view == "logits" for term in terms):
         if terms:

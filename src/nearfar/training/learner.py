@@ -61,6 +61,8 @@ class Term:
     weight: float
     objective: nn.Module
     view: View
+    learning_rate: float | None = None
+    """Of the objective's own weights; None for that of all objectives."""
 
 
 class Learner(nn.Module):

@@ -29,29 +29,36 @@ def part_of(name: str, learner: Learner) -> Part:
 
 
 def parameter_groups(learner: Learner, rates: dict[Part, float], weight_decay: float) -> list[dict[str, Any]]:
-    """Groups for AdamW: per part, with and without decay; biases, norms and the objective's weights never decay."""
+    """Groups for AdamW: per part, with and without decay; biases, norms and the objective's weights never decay.
+
+    A term with a learning rate of its own is a part of its own, ``objective/NAME``.
+    """
     norms = {
         f"{path}.{name}"
         for path, module in learner.named_modules()
         if "norm" in type(module).__name__.lower()
         for name, _ in module.named_parameters(recurse=False)
     }
-    groups: dict[tuple[Part, bool], list[tuple[str, Tensor]]] = {}
+    own = {term.name: term.learning_rate for term in learner.terms if term.learning_rate is not None}
+    groups: dict[tuple[str, float, bool], list[tuple[str, Tensor]]] = {}
     for name, weight in learner.named_parameters():
         if weight.requires_grad:
             part = part_of(name, learner)
             decays = part != "objective" and weight.ndim > 1 and name not in norms
-            groups.setdefault((part, decays), []).append((name, weight))
+            known, rate = str(part), rates[part]
+            if part == "objective" and (term := name.split(".")[1]) in own:
+                known, rate = f"objective/{term}", own[term]
+            groups.setdefault((known, rate, decays), []).append((name, weight))
     return [
         {
             "params": [weight for _, weight in members],
             "names": [name for name, _ in members],
             "part": part,
-            "lr": rates[part],
-            "base": rates[part],
+            "lr": rate,
+            "base": rate,
             "weight_decay": weight_decay if decays else 0.0,
         }
-        for (part, decays), members in groups.items()
+        for (part, rate, decays), members in groups.items()
     ]
 
 

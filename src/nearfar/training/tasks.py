@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -272,6 +272,11 @@ class TaskLearner(nn.Module):
         if learned in self.objectives:
             total = self.objectives[learned](total)
         return aim.weight * total, parts
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The parts of all totals, under their names in the journal."""
+        return tuple(replace(term, name=f"{aim.name}/{term.name}") for aim in self.aims.values() for term in aim.terms)
 
     def own_weights(self) -> list[Tensor]:
         """The weights that belong to one task each."""
