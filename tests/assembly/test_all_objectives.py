@@ -173,6 +173,48 @@ def test_a_blend_logs_every_part(tmp_path):
             assert entry["loss"] == pytest.approx(0.1 * entry["parts"]["contrast"] + entry["parts"]["mse"], rel=1e-4)
 
 
+def test_a_part_of_a_blend_learns_at_its_own_rate(tmp_path):
+    """The journal has the rate of each."""
+    parts = {"centers": {"name": "soft-triple", "learning_rate": 0.5}, "proxies": {"name": "proxy-nca"}}
+    out = tmp_path / "model"
+    run(recipe_of(write_texts(tmp_path / "t.csv"), {"name": "blend", "parts": parts}, training={"epochs": 1}), out)
+    first = json.loads((out / "journal.jsonl").read_text().splitlines()[0])
+    assert set(first["learning_rates"]) == {"encoder", "objective", "objective/centers"}
+    assert first["learning_rates"]["objective/centers"] == pytest.approx(5 * first["learning_rates"]["objective"])
+
+
+def test_the_journal_tells_learned_temperatures_and_masked_negatives(tmp_path):
+    """A temperature moves from where it began, and the right texts that come twice are counted."""
+    objective = {"name": "batch-softmax", "trainable": True, "temperature": 0.2}
+    rows = [{"text_a": f"the {thing} {n}", "text_b": f"a {thing}"} for n in range(3) for thing in THINGS]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"train": str(tmp_path / "p.jsonl"), "dev": 0}
+    run(recipe_of(tmp_path / "p.jsonl", objective, data=data, batches={"size": 30}), tmp_path / "model")
+    steps = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
+    steps = [entry for entry in steps if entry["kind"] == "step"]
+    assert steps[0]["temperatures"]["batch_softmax"] == pytest.approx(0.2)
+    assert steps[-1]["temperatures"]["batch_softmax"] != steps[0]["temperatures"]["batch_softmax"]
+    assert all(entry["masked"] == {"batch_softmax": 2 * 30 * 2} for entry in steps)  # 2 others each, in 2 directions
+
+
+def test_an_objective_beside_stages_is_said_to_do_nothing(tmp_path, capsys):
+    train = write_pairs(tmp_path / "pairs.jsonl", "scores")
+    stages = [{"objective": {"name": "batch-softmax"}, "epochs": 1}, {"objective": {"name": "cosine-mse"}, "epochs": 1}]
+    run(recipe_of(train, {"name": "pearson"}, stage=stages), tmp_path / "model")
+    assert "'pearson' is not used" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_text_with_a_second_view_is_not_said_to_be_alone(tmp_path, capsys):
+    """Under label-aware a text of a class of its own still has its second view to come near to."""
+    path = write_texts(tmp_path / "t.csv", 24)
+    path.write_text(path.read_text() + "a lonely cloud,weather\n")
+    data = {"train": str(path), "dev": 0}
+    for name, told in (("supcon", True), ("label-aware", False)):
+        run(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name)
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("have no classmate in their batch" in said) == told
+
+
 def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
     train = write_pairs(tmp_path / "pairs.jsonl", "scores")
     stages = [{"objective": {"name": "batch-softmax"}}, {"objective": {"name": "cosine-mse"}, "epochs": 3}]

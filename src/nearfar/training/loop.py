@@ -350,6 +350,8 @@ def _entry(
 def _flat(entry: dict[str, Any]) -> dict[str, float]:
     flat = {f"train/{key}": entry[key] for key in ("loss", "gradient_norm", "texts_per_second", "epoch")}
     flat |= {f"train/parts/{name}": value for name, value in entry["parts"].items()}
+    for kind in ("temperatures", "masked"):
+        flat |= {f"train/{kind}/{name}": value for name, value in entry.get(kind, {}).items()}
     flat |= {f"train/tasks/{name}": own["loss"] for name, own in entry.get("tasks", {}).items()}
     flat |= {f"train/cosine/{pair}": own["cosine"] for pair, own in entry.get("surgery", {}).items() if own["steps"]}
     flat |= {f"train/task_weight/{name}": value for name, value in entry.get("task_weights", {}).items()}

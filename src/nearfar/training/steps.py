@@ -54,7 +54,10 @@ def take_step(
     """
     learner.train()
     texts = sum(len(rows) for rows in members)
-    loss, parts = 0.0, dict.fromkeys(learner.objectives, 0.0)
+    loss, parts, masked = 0.0, dict.fromkeys(learner.objectives, 0.0), dict[str, int]()
+    more: dict[str, Any] = {}
+    if warm := temperatures(learner):
+        more["temperatures"] = warm
     for rows in members:
         share = len(rows) / texts
 
@@ -67,13 +70,15 @@ def take_step(
             loss += share * value
             for name, piece in values.items():
                 parts[name] += share * piece
+            for name, count in left_out(learner).items():
+                masked[name] = masked.get(name, 0) + count
 
         backward(accelerator, learner, feed, rows, share, accept, chunk=chunk, rank=rank, world=world, lazy=lazy)
     average_gradients([weight for weight in learner.parameters() if weight.grad is not None])
     norm = update(
         learner, optimizer, clip=clip, parts=parts, place=feed.place(members[0]), step=step, rates=rates, lazy=lazy
     )
-    return StepResult(loss, parts, norm, texts)
+    return StepResult(loss, parts, norm, texts, {**more, "masked": masked} if masked else more)
 
 
 def backward(
@@ -129,6 +134,25 @@ def update(
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm
+
+
+def temperatures(learner: Learner) -> dict[str, float]:
+    """The temperatures that are learned, by term."""
+    return {
+        term.name: float(term.objective.temperature)  # type: ignore[arg-type]
+        for term in learner.terms
+        if getattr(term.objective, "trainable", False)
+    }
+
+
+def left_out(learner: Learner) -> dict[str, int]:
+    """How many positives were kept from counting as negatives of each other just now, by term that knows groups."""
+    grouped = [term for term in learner.terms if term.view == "grouped-pairs"]
+    return {
+        term.name: int(term.objective.masked)  # type: ignore[arg-type]
+        for term in grouped
+        if isinstance(getattr(term.objective, "masked", None), Tensor)
+    }
 
 
 def _numbers(weight: Tensor) -> Tensor:
