@@ -44,10 +44,13 @@ class Rows:
     labels: NDArray[np.int64]
     targets: NDArray[np.float32] | None = None
 
-    def groups(self) -> tuple[NDArray[np.int64], ...]:
-        """For each column (n,) ids: texts joined by positive pairs, however many there are between them, share one."""
+    def groups(self, threshold: float = 0.5) -> tuple[NDArray[np.int64], ...]:
+        """For each column (n,) ids: texts joined by positive pairs, however many there are between them, share one.
+
+        Pairs with a target above the ``threshold`` are positive.
+        """
         ends = self.columns
-        positive = np.ones(len(ends[0]), dtype=np.bool_) if self.targets is None else self.targets > 0.5
+        positive = np.ones(len(ends[0]), dtype=np.bool_) if self.targets is None else self.targets > threshold
         left, right = ends[0][positive], ends[1][positive]
         size = len(self.table)
         graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(size, size))
