@@ -259,6 +259,12 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
             "there is no key objective.beta",
             'beta belongs in [objective.parts.NAME] with name = "triple-entropy".',
         ),
+        (
+            BLEND + "[objective.parts.b]\nname = 'supcon'\nweight = 0.1\n",
+            7,
+            "there is no key objective.parts.b.weight: the weights of all parts stand beside the parts",
+            "Write weights = { b = 0.1 } in [objective].",
+        ),
         (BLEND + "weight.a = 1\n", 5, "there is no table [objective.weight]", "Did you mean 'weights'? weight belongs"),
         (
             BLEND + "[objective.parts.a]\nname = 'supcon'\nbeta = 3\n",

@@ -8,6 +8,7 @@ from nearfar.assembly.choosing import choose
 from nearfar.assembly.data import RunData
 from nearfar.recipe import Recipe
 from nearfar.recipe import Stage as StageTable
+from nearfar.recipe.objectives import Auto
 from nearfar.seeding import stream
 
 
@@ -48,6 +49,10 @@ def plan_stages(recipe: Recipe, data: RunData) -> tuple[list[Stage], list[str]]:
     """The stages of a recipe, one if it names none, and what the user should know about them."""
     plain = [_of_stage(recipe, table) for table in recipe.stage] or [recipe]
     notes: list[str] = []
+    if recipe.stage and not isinstance(recipe.objective, Auto) and recipe.objective != recipe.stage[-1].objective:
+        notes.append(
+            f"objective.name {recipe.objective.name!r} is not used: every [[stage]] has an objective of its own"
+        )
     chosen: list[Recipe] = []
     for one in plain:
         found, told = choose(one, data)

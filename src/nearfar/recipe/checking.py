@@ -199,7 +199,10 @@ class Checker:
         message = f"there is no {what} {_in_brackets(full) if what == 'table' else dotted(full)}"
         below = _homes(kind).get(name) if kind not in (None, self.root) else None
         owners = [tag(table) for table in siblings if name in entries(table)]
-        if below:
+        if name == "weight" and path[-2:-1] == ("parts",):
+            remedy = f"Write weights = {{ {path[-1]} = {literal(value)} }} in [{dotted(path[:-2])}]."
+            self._report(full, f"{message}: the weights of all parts stand beside the parts", remedy)
+        elif below:
             guess = did_you_mean(name, list(known)).strip()
             self._report(full, message, f"{guess} {name} belongs {_inside(below, path)}.".strip())
         elif owners and kind is not None:
