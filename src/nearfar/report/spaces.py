@@ -27,6 +27,7 @@ from nearfar.report.sources import Source
 from nearfar.report.tables import points
 
 WIDTH, HEIGHT = 334, 220
+BEFORE = "before training"
 LIKE, RANDOM = 0, 1
 """The colors of like and of random pairs."""
 
@@ -86,13 +87,12 @@ def cosines(source: Source) -> Section:
     parts = []
     for cell in source.cells:
         panels: list[str] = []
-        for name in source.contenders:
-            runs = [run for run in of(source, cell, name) if run.space.get("after")]
-            if not runs:
-                continue
-            if not panels and runs[0].space.get("before"):
+        known = _by_contender(source, cell)
+        for name, runs in known.items():
+            if not panels and runs[0].space.get("before") and not any(map(_stayed, known.values())):
                 panels.append(panel("Before training", _histogram(runs[:1], "before")))
-            panels.append(panel(f"After training: {name}", _histogram(runs, "after")))
+            title = f"Not trained: {name}" if _stayed(runs) else f"After training: {name}"
+            panels.append(panel(title, _histogram(runs, "after")))
         if panels:
             parts.append((cell_name(*cell), side_by_side(panels)))
     if not parts:
@@ -108,16 +108,17 @@ def cosines(source: Source) -> Section:
 def layers(source: Source) -> Section:
     """The anisotropy behind every layer, before and after."""
     title = "Anisotropy layer by layer"
-    parts = []
+    parts, extra = [], False
     for cell in source.cells:
         curves: list[tuple[str, int, list[float]]] = []
-        for place, name in enumerate(source.contenders):
-            runs = of(source, cell, name)
+        known = _by_contender(source, cell)
+        for name, runs in known.items():
             before, after = (_layers(runs, when) for when in ("before", "after"))
-            if before and not curves:
-                curves.append(("before training", len(source.contenders), before))
+            if before and not curves and not any(map(_stayed, known.values())):
+                curves.append((BEFORE, len(source.contenders), before))
+                extra = True
             if after:
-                curves.append((name, place, after))
+                curves.append((name, source.contenders.index(name), after))
         if curves:
             parts.append((cell_name(*cell), _curves(curves)))
     if not parts:
@@ -126,8 +127,19 @@ def layers(source: Source) -> Section:
         "Mean cosine of two texts, pooled behind the embeddings (0) and behind each layer; 0 is balanced, 1 is one "
         "direction for all. A map behind the pooling, such as whitening, has no part in it. Means over the runs."
     )
-    names = [*source.contenders, "before training"]
+    names = [*source.contenders, *([BEFORE] if extra else [])]
     return section("layers", title, legend(names), tabs(parts), note(remark))
+
+
+def _by_contender(source: Source, cell: Cell) -> dict[str, list[Record]]:
+    """The runs of each contender whose space was measured."""
+    found = {name: [run for run in of(source, cell, name) if run.space.get("after")] for name in source.contenders}
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def _stayed(runs: Sequence[Record]) -> bool:
+    """Whether these are of an encoder as it is, which stands for itself before training."""
+    return all(run.space.get("before") == run.space["after"] for run in runs)
 
 
 def _change(runs: Sequence[Record], name: str, scale: float) -> str:
