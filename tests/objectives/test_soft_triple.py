@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nearfar.errors import ShapeError
+from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import SoftTriple, soft_triple_blocks
 
 
@@ -390,7 +390,7 @@ def test_the_same_call_gives_the_same_bits():
 def test_labels_outside_the_classes_are_refused():
     """A negative one too: no embedding is left out silently."""
     for wrong in (3, -1, -100):
-        with pytest.raises((RuntimeError, IndexError)):
+        with pytest.raises(SettingError, match="labels must be from 0 to 2"):
             SoftTriple(3, 4)(torch.ones(2, 4), torch.tensor([0, wrong]))
 
 

@@ -111,6 +111,9 @@ class BatchSoftmax(nn.Module):
                 f"right must have {2 * b} rows, a partner and a hard negative for each row of left, got {b + extra}; "
                 "give one extra row a pair or set hard_negative_weight to 0"
             )
+        if b == 0:
+            self.masked = torch.zeros((), dtype=torch.long)
+            return (left.sum() + right.sum()) * 0
         counts = positive_pairs("BatchSoftmax", left, targets, threshold=self.threshold)  # (b,)
         shared = None
         row = column = torch.arange(b, device=left.device)  # (p,) each: where the positives are, here on the diagonal

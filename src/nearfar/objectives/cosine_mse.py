@@ -34,5 +34,7 @@ class CosineMSE(nn.Module):
         """(b, d) left, (b + extra, d) right, (b,) targets -> scalar."""
         pair_sizes(left, right, targets, left_groups, right_groups)
         wanted = required("CosineMSE", targets, low=0, high=1)
+        if len(left) == 0:
+            return (left.sum() + right.sum()) * 0
         with full_precision(left):
             return (cosines(left, right) - wanted.to(left.dtype)).square().mean()

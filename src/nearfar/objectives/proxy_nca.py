@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.labels import COUNTED, class_indices
 from nearfar.objectives.precision import full_precision
 from nearfar.shapes import expect
 
@@ -46,7 +47,7 @@ class ProxyNCA(nn.Module):
         super().__init__()
         for name, value, least in (("classes", classes, 2), ("dim", dim, 1)):
             if value < least:
-                raise SettingError(f"ProxyNCA: {name} must be {least} or more, got {value}.")
+                raise SettingError(f"ProxyNCA: {name} must be {least} or more, got {value}; {COUNTED[name]}.")
         if not 0 < scale < math.inf:
             raise SettingError(f"ProxyNCA: scale must be above 0 and finite, got {scale}; try 1 to 10.")
         self.scale = scale
@@ -56,6 +57,9 @@ class ProxyNCA(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
         c = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), proxies=(self.proxies, "c d"))["c"]
+        labels = class_indices("ProxyNCA", labels, c)
+        if len(labels) == 0:
+            return (embeddings.sum() + self.proxies.sum()) * 0
         z, p = F.normalize(embeddings, dim=1), F.normalize(self.proxies, dim=1)
         with full_precision(z):
             nearness = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.labels import COUNTED, class_indices
 from nearfar.objectives.precision import full_precision
 from nearfar.objectives.soft_triple_blocks import SoftTripleBlocks
 from nearfar.shapes import expect
@@ -56,20 +57,23 @@ class SoftTriple(nn.Module):
         super().__init__()
         for name, value, least in (("classes", classes, 2), ("dim", dim, 1), ("centers", centers, 1)):
             if value < least:
-                raise SettingError(f"SoftTriple: {name} must be {least} or more, got {value}.")
+                raise SettingError(f"SoftTriple: {name} must be {least} or more, got {value}; {COUNTED[name]}.")
         for name, number, usual in (("gamma", gamma, "0.1"), ("scale", scale, "3 to 20")):
-            if not number > 0:
-                raise SettingError(f"SoftTriple: {name} must be above 0, got {number}; try {usual}.")
+            if not 0 < number < math.inf:
+                raise SettingError(f"SoftTriple: {name} must be above 0 and finite, got {number}; try {usual}.")
         for name, number, usual in (("margin", margin, "0.01 to 1"), ("spread", spread, "0 or 0.2")):
-            if not number >= 0:
-                raise SettingError(f"SoftTriple: {name} must be 0 or more, got {number}; try {usual}.")
+            if not 0 <= number < math.inf:
+                raise SettingError(f"SoftTriple: {name} must be 0 or more and finite, got {number}; try {usual}.")
         self.gamma, self.scale, self.margin, self.spread = gamma, scale, margin, spread
         self.centers = nn.Parameter(torch.empty(classes, centers, dim))
         nn.init.uniform_(self.centers, -1 / math.sqrt(classes * centers), 1 / math.sqrt(classes * centers))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
-        expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), centers=(self.centers, "c k d"))
+        c = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), centers=(self.centers, "c k d"))["c"]
+        labels = class_indices("SoftTriple", labels, c)
+        if len(labels) == 0:
+            return (embeddings.sum() + self.centers.sum()) * 0
         with full_precision(embeddings):
             loss: Tensor = SoftTripleBlocks.apply(  # type: ignore[no-untyped-call]
                 embeddings, self.centers, labels, self.gamma, self.scale, self.margin, torch.is_grad_enabled()

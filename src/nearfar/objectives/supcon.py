@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,8 +40,8 @@ class SupCon(nn.Module):
 
     def __init__(self, *, temperature: float = 0.1) -> None:
         super().__init__()
-        if not temperature > 0:
-            raise SettingError(f"SupCon: temperature must be above 0, got {temperature}; try 0.05 to 0.5.")
+        if not 0 < temperature < math.inf:
+            raise SettingError(f"SupCon: temperature must be above 0 and finite, got {temperature}; try 0.05 to 0.5.")
         self.temperature = temperature
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
