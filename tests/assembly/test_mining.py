@@ -154,7 +154,7 @@ def test_without_a_corpus_the_right_texts_are_ranked():
     assert mine(triplets, Vectors(), Mining(window=(1, 1))).negatives == {"a1": ["n1"]}
 
 
-MINED = Mined({"a": ["p", "q"], "b": ["r"]}, {"a": ["x", "y", "z"], "b": ["u", "v", "w", "t"]}, 9, 0, 0, 0, 0, 0, 3)
+MINED = Mined({"a": ["p", "q"], "b": ["r"]}, {"a": ["x", "y", "z"], "b": ["u", "v", "w", "t"]}, 9, 0, 0, 0, 0, 0, 9, 3)
 
 
 def test_triplets_are_every_positive_with_every_negative():
@@ -169,7 +169,7 @@ def test_oversampling_makes_as_many_positives_as_negatives():
     times = {row: even.count(row) for row in plain if row[2]}
     assert sorted(times.values()) == [2, 2, 3]
     assert even == list(MINED.pairs(oversample=True))
-    rich = Mined({"a": ["p", "q"]}, {"a": ["x"]}, 3, 0, 0, 0, 0, 0)
+    rich = Mined({"a": ["p", "q"]}, {"a": ["x"]}, 3, 0, 0, 0, 0, 0, 3)
     assert list(rich.pairs(oversample=True)) == list(rich.pairs())
 
 

@@ -371,6 +371,15 @@ def test_mine_says_how_many_its_filters_left_out():
     assert "left out by --margin" in errors
 
 
+def test_mine_says_that_all_texts_belong_together():
+    """Pairs in a row join their texts, so that nobody is left to be a negative."""
+    write("chain.jsonl", [{"text_a": f"number {n}", "text_b": f"number {n + 1}"} for n in range(9)])
+    code, _, errors = call("mine", "toy", "chain.jsonl", "--positions", "3-8", "--out", "-")
+    assert code != 0
+    assert "of 9 documents at most 0 are not known to belong to an anchor" in errors
+    assert "every text here is joined to every other" in errors
+
+
 # refusals
 
 

@@ -87,6 +87,8 @@ class Mined:
     """Documents at the ranks that only their cosine kept out."""
     without_positive: int
     """Anchors of the file that have no positive, and so get no negatives."""
+    strangers: int
+    """How many documents the anchor with the most of them may have: the others are known to belong to it."""
     seed: int = 2
 
     @property
@@ -176,7 +178,10 @@ def mine(
         counts["too_high"] += int(high.sum())
         left_over = _chosen(places[looked[~near & ~high]], settings, anchor)
         negatives[anchor] = [documents[place] for place in left_over.tolist()]
-    return Mined(anchors, negatives, len(documents), **counts, without_positive=without, seed=settings.seed)
+    strangers = len(documents) - int(own.min(initial=len(documents)))
+    return Mined(
+        anchors, negatives, len(documents), **counts, without_positive=without, strangers=strangers, seed=settings.seed
+    )
 
 
 def _chosen(places: NDArray[np.int64], settings: Mining, anchor: str) -> NDArray[np.int64]:

@@ -128,4 +128,11 @@ def _nothing(source: str, mined: Mined, settings: Mining) -> Problem:
         first = 101 if settings.window is None else settings.window[0]
         message = f"{counted(mined.documents, 'document')}, and the positions begin at {first:,}"
         remedy = "Give a larger --corpus, or earlier --positions, such as 1-10."
+        if mined.strangers < min(first, mined.documents):
+            message = (
+                f"of {counted(mined.documents, 'document')} at most {mined.strangers:,} are not known to belong to an "
+                f"anchor, through one positive pair or several in a row, and the positions begin at {first:,}"
+            )
+            if not mined.strangers:
+                remedy = "Give a larger --corpus; every text here is joined to every other by positive pairs."
     return Problem(source, f"there are no negatives to be had: {message}", remedy)
