@@ -22,7 +22,7 @@ from nearfar.protocol.study import read_study
 from nearfar.recipe.objectives import Blend, TripleEntropy
 from tests.protocol.studies import in_process
 
-TABLES = [(paper, table) for paper in papers() for table in paper.tables]
+TABLES = [(paper, table) for paper in papers() for table in paper.tables if table.tasks is None]
 STUDIES = [(paper, table, name) for paper, table in TABLES for name in table.studies]
 
 
@@ -69,13 +69,14 @@ def command(*words: str | Path) -> tuple[int, str, str]:
 def test_every_study_file_belongs_to_a_table_and_the_other_way_round():
     """No file is forgotten, none is missing, and there are as many tables as there should be."""
     there = {str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.toml")}
-    assert there == {name for _, _, name in STUDIES}
-    assert len(there) == 15
+    together = {table.tasks for paper in papers() for table in paper.tables if table.tasks is not None}
+    assert there == {name for _, _, name in STUDIES} | together
+    assert len(there) == 24
     assert {paper.name: len(paper.tables) for paper in papers()} == {
-        "batch-softmax": 5, "label-aware": 3, "mirror": 0, "multi-task": 0, "triple-entropy": 5,
+        "batch-softmax": 5, "label-aware": 3, "mirror": 6, "multi-task": 1, "triple-entropy": 5,
     }  # fmt: skip
     assert {paper.name: len(paper.absent) for paper in papers() if paper.absent} == {
-        "label-aware": 1, "mirror": 6, "multi-task": 1,
+        "label-aware": 1,
     }  # fmt: skip
 
 
@@ -151,25 +152,19 @@ def test_papers_and_tables_go_by_several_names():
         find_table(paper, "9")
     with pytest.raises(SettingError, match="name a table of triple-entropy with --table; there are: 2, 3"):
         find_table(paper, None)
-    with pytest.raises(SettingError, match=r"table 3 of multi-task .* is not there yet: .*benchmarks.multitask run"):
-        find_table(find_paper("multi-task"), "3")
-    with pytest.raises(SettingError, match="a study can run none of its tables"):
-        find_table(find_paper("mirror"), None)
+    with pytest.raises(SettingError, match=r"table classes of label-aware .* is not there yet: .*Instead: nearfar rep"):
+        find_table(find_paper("label-aware"), "classes")
+    with pytest.raises(SettingError, match="there are: words, masking-dropout, negatives"):
+        find_table(find_paper("simcse"), None)
 
 
 def test_what_cannot_be_run_names_commands_that_can():
-    """The flags and choices of each command are those of the benchmark."""
-    from benchmarks import multitask, raw_text
-
+    """Each is another table that is there."""
     commands = [line.split() for paper in papers() for absent in paper.absent for line in absent.instead]
-    assert len(commands) == 15
+    assert len(commands) == 1
     for words in commands:
-        if words[0] == "python":
-            module = {"benchmarks.raw_text": raw_text, "benchmarks.multitask": multitask}[words[2]]
-            module.parsed(words[3:])
-        else:
-            assert words[:2] == ["nearfar", "reproduce"]
-            find_table(find_paper(words[2]), words[4])
+        assert words[:2] == ["nearfar", "reproduce"]
+        find_table(find_paper(words[2]), words[4])
 
 
 # Study files for the data that is there
@@ -544,9 +539,9 @@ def test_the_list_has_every_table_and_why_some_are_not_there():
     for paper, table in TABLES:
         assert f"{paper.name}: {paper.title}" in out
         assert f"  --table {table.number}: {table.title}" in out
-    assert "  3, not there yet: dev scores of three tasks" in out
-    assert out.count("not there yet") == 8
-    assert out.count("instead: ") == 15
+    assert "  --table 3: accuracy of SST and Quora, Pearson of STS and their mean" in out
+    assert out.count("not there yet") == 1
+    assert out.count("instead: ") == 1
     status, out, _ = command("lcl", "--list")
     assert out.splitlines()[0].startswith("label-aware: ")
     assert "triple" not in out
@@ -559,7 +554,7 @@ def test_bad_input_gives_one_clear_message(tmp_path, monkeypatch):
         ((), "name a paper; 'nearfar reproduce --list'"),
         (("nonsense",), "there is no paper 'nonsense'"),
         (("triple-entropy",), "name a table of triple-entropy with --table"),
-        (("mirror", "--table", "words"), "is not there yet"),
+        (("mirror", "--table", "word"), "Did you mean 'words'"),
         (("triple-entropy", "--table", "2"), "Name its folder with --data"),
         ((*here, "--seeds", "2,x"), "--seeds is whole numbers"),
         ((*here, "--seeds", "2,02"), "--seeds is whole numbers"),

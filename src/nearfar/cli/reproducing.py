@@ -12,6 +12,8 @@ import typer
 from nearfar.errors import DataError, Problem, SettingError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nearfar.protocol.published import Paper, PublishedTable
     from nearfar.protocol.published.comparing import Line
     from nearfar.protocol.reproducing import Prepared, Wishes
@@ -42,7 +44,10 @@ def reproduce(
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the studies; unset: reproduced/PAPER-N.")
     ] = None,
     settings: Annotated[
-        str, typer.Option(help="published for those of the paper; triple-entropy also has trained.")
+        str,
+        typer.Option(
+            help="published for those of the paper; triple-entropy and multi-task also have trained, mirror mean."
+        ),
     ] = "published",
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Other seeds than those of the study files.")
@@ -50,6 +55,9 @@ def reproduce(
     folds: Annotated[int | None, typer.Option(min=2, help="Other folds than those of the study files.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=2, help="Rows of each data set; unset: as many as the paper has.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of a table of several tasks: other epochs than those of the paper.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
@@ -73,9 +81,10 @@ def reproduce(
         raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
     from nearfar.protocol.reproducing import Wishes
 
-    wishes = Wishes(encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings)
+    wishes = Wishes(encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings, epochs=epochs)
     folder = out or Path("reproduced") / f"{found.name}-{chosen.number}"
-    _run(found, chosen, data, folder, wishes, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+    run = _run if chosen.tasks is None else _together
+    run(found, chosen, data, folder, wishes, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
 
 
 def _run(
@@ -89,7 +98,7 @@ def _run(
     retry_failed: bool,
     dry_run: bool,
 ) -> None:
-    from nearfar.protocol.published.comparing import as_markdown, beside
+    from nearfar.protocol.published.comparing import as_markdown, beside, beyond
     from nearfar.protocol.reproducing import differences, prepare, write_text
     from nearfar.recipe import Encoder
 
@@ -103,11 +112,65 @@ def _run(
     _say([f"note: not run: {problem}" for problems in refused for problem in problems])
     if dry_run:
         return
-    lines = beside(table, [ready.folder for ready in prepared.studies])
-    _show(paper, table, lines)
+    folders = [ready.folder for ready in prepared.studies]
+    lines, more = beside(table, folders), beyond(table, folders)
+    _show(paper, table, lines, more)
     notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
-    write_text(out / RESULT, as_markdown(paper, table, lines, notes))
+    write_text(out / RESULT, as_markdown(paper, table, lines, notes, more))
     _say([f"written to {out / RESULT}; a page of a study: nearfar report {prepared.studies[0].folder}"])
+
+
+def _together(
+    paper: Paper,
+    table: PublishedTable,
+    data: Path,
+    out: Path,
+    wishes: Wishes,
+    *,
+    workers: int | None,
+    retry_failed: bool,
+    dry_run: bool,
+) -> None:
+    """A table whose contenders train several tasks at once."""
+    from rich.table import Table
+
+    from nearfar.protocol.multitask import plan_table, run_table
+    from nearfar.protocol.multitask_table import as_markdown, conclusion, heads, task_lines
+    from nearfar.protocol.reproducing import differences, write_text
+    from nearfar.recipe import Encoder
+
+    folder = out / f"table-{table.number}"
+    ready = plan_table(paper, table, data, out, wishes)
+    notes = [*differences(table, wishes, Encoder().name), *ready.notes]
+    _say([f"note: {note}" for note in notes])
+    if dry_run:
+        done, failed, waiting = ready.standing(folder)
+        left = len(waiting) + (len(failed) if retry_failed else 0)
+        typer.echo(f"{', '.join(ready.recipes)}; seeds {', '.join(map(str, ready.plan.seeds))}")
+        typer.echo(f"{len(ready.trials)} trials: {len(done)} there, {len(failed)} failed, {left} to run")
+        return
+    ran = run_table(ready, out, folder, lambda line: _say([line]), workers=workers, retry_failed=retry_failed)
+    if not ran:
+        _say(["all trials of this table are there; nothing ran"])
+    lines = task_lines(table, folder)
+    shown = Table(title=f"{paper.name}, table {table.number}: {table.title}", title_justify="left")
+    for name in heads(table):
+        shown.add_column(name, justify="left" if name == "contender" else "right")
+    for line in lines:
+        shown.add_row(*line.cells(list(table.published)))
+    console = _console()
+    console.print(shown)
+    for sentence in conclusion(lines):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    write_text(out / RESULT, as_markdown(paper, table, lines, notes))
+    _say([f"written to {out / RESULT}; a page of it: nearfar report {folder}"])
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def _studies(
@@ -128,14 +191,12 @@ def _studies(
     return refused
 
 
-def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line]) -> None:
-    from rich.console import Console
+def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequence[str]) -> None:
     from rich.table import Table
 
     from nearfar.protocol.published.comparing import HEAD, WORDS, conclusion
 
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDTH)
+    console = _console()
     title = f"{paper.name}, table {table.number}: {table.title}; baseline {table.baseline}"
     shown = Table(title=title, title_justify="left")
     for name in HEAD:
@@ -147,18 +208,20 @@ def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line]) -> None:
         shown.add_row(*line.cells())
         before = (line.metric, line.data)
     console.print(shown)
-    for sentence in conclusion(lines):
+    for sentence in (*conclusion(lines), *more):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
 def _list(name: str | None) -> None:
     """All tables of all papers, or of one; those that cannot be run with the reason, and what to do instead."""
-    from nearfar.protocol.published import find_paper, papers
+    from nearfar.protocol.published import find_paper, papers, study_values
 
     for paper in papers() if name is None else [find_paper(name)]:
         typer.echo(f"{paper.name}: {paper.title} ({paper.cite})")
         for table in paper.tables:
-            sets = ", ".join(dict.fromkeys(data for rows in table.published.values() for data in rows))
+            sets = ", ".join(dict.fromkeys(data for rows in table.published.values() for data in rows)) or ", ".join(
+                entry["name"] for name in table.studies for entry in study_values(name)["data"]
+            )
             typer.echo(f"  --table {table.number}: {table.title}; {sets}")
         for absent in paper.absent:
             typer.echo(f"  {absent.number}, not there yet: {absent.title}; {absent.why}")

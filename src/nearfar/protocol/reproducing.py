@@ -13,6 +13,7 @@ from nearfar.data.places import format_of
 from nearfar.errors import DataError, OutputError, Problem, SettingError, counted, did_you_mean
 from nearfar.protocol.published import PUBLISHED, DataSpec, Paper, PublishedTable, Values, study_values
 from nearfar.protocol.runs import write_rows
+from nearfar.protocol.suites import plain_rows
 from nearfar.protocol.trials import layout_of
 from nearfar.recipe.writing import table_to_toml
 
@@ -35,6 +36,8 @@ class Wishes:
     limit: int | None = None
     """Rows of each data set; all of one that has fewer."""
     settings: str = PUBLISHED
+    epochs: int | None = None
+    """Of tables with several tasks."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,11 @@ def prepare(
         remedy = "Name the folder that has one folder for each data set, such as trec/train.jsonl.gz."
         raise DataError([Problem(str(data), "there is no such folder", remedy)])
     place = (place or out).absolute()
-    changes = _changes(paper, wishes.settings)
+    if wishes.epochs is not None:
+        raise SettingError(
+            "--epochs is for tables of several tasks; a study file has those of the paper. Leave it out."
+        )
+    changes = settings_of(paper, wishes.settings)
     shelf = _Shelf(paper, table, data.absolute(), place, wishes)
     studies: list[Ready] = []
     missing: list[Problem] = []
@@ -112,11 +119,11 @@ def prepare(
 
 def differences(table: PublishedTable, wishes: Wishes, encoder: str) -> list[str]:
     """In what a run with these wishes differs from the paper; ``encoder`` is the default one."""
-    used = _encoder(table, wishes) or encoder
+    used = encoder_of(table, wishes) or encoder
     said = [f"the encoder is {used}; the paper's is {table.encoder}"] if used != table.encoder else []
     if wishes.settings != PUBLISHED:
         said.append(f"the settings are not the paper's but those called {wishes.settings}")
-    asked = {"seeds": wishes.seeds, "folds": wishes.folds, "limit": wishes.limit}
+    asked = {"seeds": wishes.seeds, "folds": wishes.folds, "limit": wishes.limit, "epochs": wishes.epochs}
     changed = [
         f"--{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for name, value in asked.items()
@@ -139,9 +146,10 @@ class _Shelf:
         name = str(entry["name"])
         spec = self.paper.data[name]
         wanted = {role: str(entry[role]) for role in ("file", "test") if role in entry}
+        folder = wanted.pop("test") if "suite" in entry else None
         if spec.dev is not None:
             wanted["dev"] = spec.dev
-        paths = {role: self._find(file) for role, file in wanted.items()}
+        paths = {role: find_file(self.data, self.paper, file) for role, file in wanted.items()}
         lacking = [wanted[role] for role, path in paths.items() if path is None]
         if lacking:
             message = f"{name} is not run: there is no {' and no '.join(lacking)}"
@@ -151,6 +159,10 @@ class _Shelf:
             raise DataError([Problem(str(self.data), message, remedy)])
         layout = layout_of({key: entry[key] for key in COLUMNS if key in entry})
         placed, dev, notes = dict(entry), None, list[str]()
+        if folder is not None:
+            placed["test"] = str(self.data / folder)
+        if spec.plain and self.wishes.limit is not None:
+            placed["test_limit"] = self.wishes.limit
         for role, path in paths.items():
             assert path is not None
             if _stem(path) != _stem(Path(wanted[role])):
@@ -158,6 +170,8 @@ class _Shelf:
             found = _read(path, layout, name)
             rows = _made(found, spec, name, role)
             notes += [f"{name}: {note}" for note in rows.notes if note not in found.notes]
+            if role == "file" and spec.plain:
+                rows = plain_rows(rows)
             if role == "file":
                 placed |= self._limited(name, rows, entry.get("limit"))
             if role == "dev" or spec.changes:
@@ -172,23 +186,6 @@ class _Shelf:
                 placed[role] = str(path)
         self.notes += notes
         return placed, dev
-
-    def _find(self, name: str) -> Path | None:
-        """A file by its name, in any format, or one that may take its place."""
-        for each in (name, *self.paper.instead.get(name, ())):
-            path = self.data / each
-            if path.is_file():
-                return path
-            if path.parent.is_dir():
-                same = (
-                    entry
-                    for entry in sorted(path.parent.iterdir())
-                    if entry.is_file() and format_of(entry) and _stem(entry) == _stem(path)
-                )
-                found = next(same, None)
-                if found is not None:
-                    return found
-        return None
 
     def _limited(self, name: str, rows: Records, limit: int | None) -> Values:
         """How many rows are drawn; DataError where there are fewer than the table has."""
@@ -207,6 +204,24 @@ class _Shelf:
             return write_rows(rows, file)
         except OSError as cause:
             raise OutputError(f"{file}: the rows cannot be written: {cause.strerror}. Choose another --out.") from cause
+
+
+def find_file(data: Path, paper: Paper, name: str) -> Path | None:
+    """A file of the data by its name, in any format, or one that may take its place."""
+    for each in (name, *paper.instead.get(name, ())):
+        path = data / each
+        if path.is_file():
+            return path
+        if path.parent.is_dir():
+            same = (
+                entry
+                for entry in sorted(path.parent.iterdir())
+                if entry.is_file() and format_of(entry) and _stem(entry) == _stem(path)
+            )
+            found = next(same, None)
+            if found is not None:
+                return found
+    return None
 
 
 def _read(path: Path, layout: Layout, name: str) -> Records:
@@ -259,7 +274,7 @@ def _edited(
     recipe: Values = values.get("recipe", {})
     for name, part in changes.get("recipe", {}).items():
         recipe[name] = {**recipe.get(name, {}), **part}
-    encoder = _encoder(table, wishes)
+    encoder = encoder_of(table, wishes)
     if encoder is not None:
         recipe["encoder"] = {**recipe.get("encoder", {}), "name": encoder}
     if dev is not None:
@@ -274,7 +289,7 @@ def _tables(contender: Values) -> Values:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in contender.items()}
 
 
-def _encoder(table: PublishedTable, wishes: Wishes) -> str | None:
+def encoder_of(table: PublishedTable, wishes: Wishes) -> str | None:
     """Whom a study names; a folder by its whole path, for paths in a study file count from its own folder."""
     if wishes.encoder is None:
         return None
@@ -283,7 +298,8 @@ def _encoder(table: PublishedTable, wishes: Wishes) -> str | None:
     return str(Path(wishes.encoder).absolute()) if Path(wishes.encoder).is_dir() else wishes.encoder
 
 
-def _changes(paper: Paper, settings: str) -> Values:
+def settings_of(paper: Paper, settings: str) -> Values:
+    """What settings of a paper change, by their name."""
     if settings == PUBLISHED:
         return {}
     if settings not in paper.settings:

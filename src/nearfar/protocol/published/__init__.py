@@ -44,6 +44,8 @@ class DataSpec:
     """Whether the two texts of a row are all that is kept: they belong together."""
     consistent: bool = False
     """Whether training pairs that contradict each other are left out."""
+    plain: bool = False
+    """Whether they are plain texts, which are taken once each."""
 
     @property
     def changes(self) -> bool:
@@ -70,6 +72,10 @@ class PublishedTable:
     """Data sets to the rows without which they are not what the paper has."""
     notes: tuple[str, ...] = ()
     """In what the study differs from the paper."""
+    square: tuple[str, ...] = ()
+    """Contenders with neither of two settings, with one, with the other, and with both, where there are such."""
+    tasks: str | None = None
+    """A file of contenders that train several tasks at once, in place of studies."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from statistics import fmean
 from nearfar.errors import counted
 from nearfar.protocol.published import Paper, PublishedTable
 from nearfar.protocol.records import STUDY, Record, read_plan, read_records
-from nearfar.protocol.statistics import Comparison, compare_all
+from nearfar.protocol.statistics import Comparison, compare_all, corrected_t_test
 from nearfar.protocol.wording import verdict
 
 HEAD = (
@@ -145,18 +145,69 @@ def conclusion(lines: Sequence[Line]) -> list[str]:
     return said
 
 
+def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
+    """What else there is to say: what two settings bring together, and what became of the space of encoders."""
+    records = [
+        record
+        for folder in folders
+        if (folder / STUDY).is_file()
+        for record in read_records(folder)
+        if record.done and record.metric in record.scores
+    ]
+    said: list[str] = []
+    for data in dict.fromkeys(record.data for record in records):
+        if table.square:
+            said += _synergy(table, data, [record for record in records if record.data == data])
+        for name in dict.fromkeys(record.contender for record in records if record.data == data):
+            runs = [record for record in records if (record.data, record.contender) == (data, name) and record.space]
+            moved = [
+                f"{measure.replace('_', ' ')} {before:.3f} before, {after:.3f} after"
+                for measure in ("alignment", "uniformity", "anisotropy", "effective_rank")
+                if (before := _mean_of(runs, "before", measure)) is not None
+                and (after := _mean_of(runs, "after", measure)) is not None
+            ]
+            if moved:
+                said.append(f"Space of {name} on {data}: {'; '.join(moved)}.")
+    return said
+
+
+def _synergy(table: PublishedTable, data: str, records: Sequence[Record]) -> list[str]:
+    """What both settings bring beyond the sum of what each brings alone, seed by seed."""
+    scores = {name: {r.seed: table.scale * r.score for r in records if r.contender == name} for name in table.square}
+    seeds = sorted(set.intersection(*(set(found) for found in scores.values())))
+    if not seeds:
+        return []
+    neither, one, other, both = ([scores[name][seed] for seed in seeds] for name in table.square)
+    extra = [b - x - y + n for n, x, y, b in zip(neither, one, other, both, strict=True)]
+    test = corrected_t_test(extra, test_to_train=0)
+    interval = test.interval
+    reach = "" if interval is None else f" (95 % interval {interval.low:+.2f} to {interval.high:+.2f})"
+    names = " and ".join(table.square[1:3])
+    return [
+        f"Synergy on {data}: {names} together bring {fmean(extra):+.2f}{reach} beyond the sum of each alone, over "
+        f"{counted(len(seeds), 'seed')}."
+    ]
+
+
+def _mean_of(runs: Sequence[Record], when: str, measure: str) -> float | None:
+    found = [run.geometry[when][measure] for run in runs if measure in run.geometry.get(when, {})]
+    return fmean(found) if found else None
+
+
 def verdicts(lines: Sequence[Line]) -> list[str]:
     """What may be said of each of our differences."""
     return [f"{line.metric}: {verdict(line.comparison, scale=line.scale)}." for line in lines if line.comparison]
 
 
-def as_markdown(paper: Paper, table: PublishedTable, lines: Sequence[Line], notes: Sequence[str]) -> str:
-    """The table, what it comes to, and what is to be known about it."""
+def as_markdown(
+    paper: Paper, table: PublishedTable, lines: Sequence[Line], notes: Sequence[str], more: Sequence[str] = ()
+) -> str:
+    """The table, what it comes to, what else there is to say, and what is to be known about it."""
     rule = "|" + "".join("---|" if name in WORDS else "---:|" for name in HEAD)
     said = [f"# {paper.title}", "", f"Table {table.number}: {table.title}. {paper.cite}.", "",
             f"| {' | '.join(HEAD)} |", rule]  # fmt: skip
     said += [f"| {' | '.join(line.cells())} |" for line in lines]
-    said += ["", *(f"- {sentence}" for sentence in (*conclusion(lines), *verdicts(lines)))]
+    said += ["", *(f"- {sentence}" for sentence in (*conclusion(lines), *verdicts(lines), *more))]
     if notes:
         said += ["", "How this differs from the paper:", "", *(f"- {note}" for note in notes)]
     return "\n".join(said) + "\n"
