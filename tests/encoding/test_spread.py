@@ -193,8 +193,9 @@ def test_new_weights_are_seen_at_once(tiny):
     assert not torch.equal(before, after)
 
 
-def test_the_callers_threads_stay_as_they_were(tiny):
+def test_the_callers_threads_stay_as_they_were(monkeypatch):
     """Only the pool's own threads compute alone."""
+    monkeypatch.setattr(spread, "_pools", {})  # so that a pool begins here
     before = torch.get_num_threads()
     assert spread.at_once([torch.get_num_threads, torch.get_num_threads], 3) == [1, 1]
     assert torch.get_num_threads() == before
