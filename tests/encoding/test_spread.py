@@ -197,10 +197,14 @@ def test_the_callers_threads_stay_as_they_were(monkeypatch):
     """Only the pool's own threads compute alone."""
     monkeypatch.setattr(spread, "_pools", {})  # so that a pool begins here
     before = torch.get_num_threads()
-    assert spread.at_once([torch.get_num_threads, torch.get_num_threads], 3) == [1, 1]
-    assert torch.get_num_threads() == before
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.get_num_threads).result() == before
+    torch.set_num_threads(2)
+    try:
+        assert spread.at_once([torch.get_num_threads, torch.get_num_threads], 3) == [1, 1]
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_parts_of_large_encoders_are_fewer_and_have_more_threads(tiny, monkeypatch):
