@@ -66,7 +66,9 @@ def test_the_geometry_has_the_effective_rank(plain):
 
 def test_cosines_are_shares_of_all_pairs_of_all_runs(plain):
     """The tallest bar of like pairs is 75 %; an encoder as it is stands for itself before training."""
-    body = cosines(plain).body
+    made = cosines(plain)
+    body = made.body
+    assert made.title == "Cosines of like and of random pairs"
     assert re.findall(r"<figcaption><b>([^<]*)</b>", body) == ["Not trained: before", "After training: simcse"]
     assert body.count('aria-label="cosines of 20 like and 40 random pairs"') == 2
     tops = [float(y) for y in re.findall(r"L[\d.]+ ([\d.]+)", body)]

@@ -91,8 +91,8 @@ def cosines(source: Source) -> Section:
         for name, runs in known.items():
             if not panels and runs[0].space.get("before") and not any(map(_stayed, known.values())):
                 panels.append(panel("Before training", _histogram(runs[:1], "before")))
-            title = f"Not trained: {name}" if _stayed(runs) else f"After training: {name}"
-            panels.append(panel(title, _histogram(runs, "after")))
+            above = f"Not trained: {name}" if _stayed(runs) else f"After training: {name}"
+            panels.append(panel(above, _histogram(runs, "after")))
         if panels:
             parts.append((cell_name(*cell), side_by_side(panels)))
     if not parts:
