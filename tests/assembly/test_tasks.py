@@ -256,7 +256,7 @@ def test_a_stage_before_the_tasks_trains_the_encoder(folder, tmp_path):
 
 def test_tensorboard_gets_the_curves_of_every_task(folder, tmp_path):
     """Losses, cosines and dev scores under the names of the tasks, with all settings; the result is the same."""
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="pip install 'nearfar[tensorboard]'")
     plain, _ = trained(task_recipe(folder, training={"surgery": "pcgrad"}), tmp_path / "plain")
     recipe = task_recipe(folder, training={"surgery": "pcgrad", "trackers": ["tensorboard"]})
     summary, _ = trained(recipe, tmp_path / "watched")
@@ -493,3 +493,27 @@ def test_an_encoder_that_cannot_be_opened_replaces_nothing(folder, tmp_path):
     with pytest.raises(EncoderError, match="nowhere"):
         trained(recipe, out, overwrite=True)
     assert (out / "recipe.toml").read_text() == "seed = 1"
+
+
+def test_the_objective_of_a_task_has_its_own_rate_threshold_and_temperature(folder, tmp_path):
+    """As in a run of one task: its weights learn at it, its groups begin at it, and the journal tells of them."""
+    rows = [{"text_a": f"a {n // 2}", "text_b": f"b {n}", "score": 0.4} for n in range(14)]
+    rows += [{"text_a": "low", "text_b": "lowest", "score": 0.0}, {"text_a": "high", "text_b": "highest", "score": 1.0}]
+    (tmp_path / "graded.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kind = {"objective": {"name": "soft-triple", "learning_rate": 0.5}}
+    masked = {}
+    for threshold in (0.3, 0.5):
+        contrast = {"name": "batch-softmax", "trainable": True, "threshold": threshold}
+        close = {"objective": contrast, "head": {"kind": "cosine"}}
+        recipe = task_recipe(
+            folder, tasks=("kind", "close"), kind=kind, close=close, batches={"size": 16}, training={"epochs": 1},
+            close_data={"train": str(tmp_path / "graded.jsonl"), "dev": str(folder / "scores.jsonl")},
+        )  # fmt: skip
+        trained(recipe, tmp_path / str(threshold))
+        steps = [entry for entry in read_journal(tmp_path / str(threshold) / "journal.jsonl") if "loss" in entry]
+        assert steps[0]["learning_rates"]["objective/kind/soft_triple"] == pytest.approx(0.5)
+        assert all(set(entry["temperatures"]) == {"close/batch_softmax"} for entry in steps)
+        counted = [entry for entry in steps if "masked" in entry]
+        assert all("close" in entry["tasks"] for entry in counted)
+        masked[threshold] = sum(entry["masked"]["close/batch_softmax"] for entry in counted)
+    assert masked == {0.3: 14 * 2, 0.5: 0}  # each of 14 rows has one other of its group, in both directions

@@ -325,7 +325,7 @@ def test_bf16_trains_and_keeps_full_precision_weights(texts, tmp_path):
 
 def test_tensorboard_gets_the_curves(texts, tmp_path):
     """A tracker named in the recipe receives losses and dev scores through accelerate."""
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="pip install 'nearfar[tensorboard]'")
     run(recipe_for(texts, training={"epochs": 1, "trackers": ["tensorboard"]}), tmp_path / "m", console=QUIET)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -78,6 +78,12 @@ def parts_of(objective: Objective) -> tuple[Objective, ...]:
     return tuple(objective.parts.values()) if isinstance(objective, Blend) else (objective,)
 
 
+def positive_from(objective: Objective) -> float:
+    """Above which target two texts belong together: where parts of a blend differ, as soon as one of them says so."""
+    asked = [part.threshold for part in parts_of(objective) if isinstance(part, BatchSoftmax)]
+    return min((0.5 if value is None else value for value in asked), default=0.5)
+
+
 def needs_classmates(objective: Objective) -> bool:
     """Whether the objective compares texts of one class with each other."""
     return any(isinstance(part, COMPARING) for part in parts_of(objective))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.assembly.choosing import COMPARING, needs_classmates, parts_of
+from nearfar.assembly.choosing import COMPARING, needs_classmates, parts_of, positive_from
 from nearfar.assembly.data import RunData
 from nearfar.assembly.rows import EVALUATION_BATCH, Rows, distinct
 from nearfar.assembly.stages import Stage
@@ -37,7 +37,7 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
     if data.kind != "classes":
         augment = _changed_view(objectives, built, data, rows)
     if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
-        groups = rows.groups(_positive_from(objectives))
+        groups = rows.groups(positive_from(recipe.objective))
     return Feed(
         tokens=rows.table,
         labels=rows.labels,
@@ -49,12 +49,6 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
         groups=groups,
         augment=augment,
     )
-
-
-def _positive_from(objectives: Sequence[Objective]) -> float:
-    """Above which target texts belong together: where objectives differ, as soon as one of them says so."""
-    asked = [part.threshold for part in objectives if isinstance(part, BatchSoftmax)]
-    return min((0.5 if value is None else value for value in asked), default=0.5)
 
 
 def _second_view(views: str, built: Built, data: RunData, rows: Rows) -> Augment | None:

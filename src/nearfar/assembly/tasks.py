@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.assembly.choosing import needs_classmates
+from nearfar.assembly.choosing import needs_classmates, positive_from
 from nearfar.assembly.data import RunData, class_numbers, read_data
 from nearfar.assembly.objectives import build_terms
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows
@@ -236,7 +236,9 @@ def make_task_feed(ready: Ready, aim: Aim, built: Built, recipe: TaskRecipe) -> 
     if aim.apart is not None:
         singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
         if any(term.view == "grouped-pairs" for term in aim.terms):
-            groups = Rows("pairs", singles, own, np.zeros(len(train), dtype=np.int64), targets).groups()
+            groups = Rows("pairs", singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
+                positive_from(ready.task.objective)
+            )
         if card.reads == "joined":
             columns = (*columns, *(len(table) + column for column in own))
             table = table.join(singles)

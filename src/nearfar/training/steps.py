@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +14,11 @@ from torch import Tensor
 
 from nearfar.batching import Rows
 from nearfar.errors import NotFiniteError
+from nearfar.objectives import BatchSoftmax
 from nearfar.training.cached import cached_backward
 from nearfar.training.feed import Feed
 from nearfar.training.gather import average_gradients
-from nearfar.training.learner import Learner
+from nearfar.training.learner import Learner, Term
 from nearfar.training.rows import LazyRows, ids_of
 
 
@@ -54,10 +56,8 @@ def take_step(
     """
     learner.train()
     texts = sum(len(rows) for rows in members)
-    loss, parts, masked = 0.0, dict.fromkeys(learner.objectives, 0.0), dict[str, int]()
-    more: dict[str, Any] = {}
-    if warm := temperatures(learner):
-        more["temperatures"] = warm
+    loss, parts, masked = 0.0, dict.fromkeys(learner.objectives, 0.0), Counter[str]()
+    warm = temperatures(learner.terms)
     for rows in members:
         share = len(rows) / texts
 
@@ -70,15 +70,14 @@ def take_step(
             loss += share * value
             for name, piece in values.items():
                 parts[name] += share * piece
-            for name, count in left_out(learner).items():
-                masked[name] = masked.get(name, 0) + count
 
         backward(accelerator, learner, feed, rows, share, accept, chunk=chunk, rank=rank, world=world, lazy=lazy)
+        masked.update(left_out(learner.terms))
     average_gradients([weight for weight in learner.parameters() if weight.grad is not None])
     norm = update(
         learner, optimizer, clip=clip, parts=parts, place=feed.place(members[0]), step=step, rates=rates, lazy=lazy
     )
-    return StepResult(loss, parts, norm, texts, {**more, "masked": masked} if masked else more)
+    return StepResult(loss, parts, norm, texts, seen_within(warm, masked))
 
 
 def backward(
@@ -136,23 +135,28 @@ def update(
     return norm
 
 
-def temperatures(learner: Learner) -> dict[str, float]:
+def temperatures(terms: Iterable[Term]) -> dict[str, float]:
     """The temperatures that are learned, by term."""
     return {
-        term.name: float(term.objective.temperature)  # type: ignore[arg-type]
-        for term in learner.terms
-        if getattr(term.objective, "trainable", False)
+        term.name: term.objective.temperature
+        for term in terms
+        if isinstance(term.objective, BatchSoftmax) and term.objective.trainable
     }
 
 
-def left_out(learner: Learner) -> dict[str, int]:
-    """How many positives were kept from counting as negatives of each other just now, by term that knows groups."""
-    grouped = [term for term in learner.terms if term.view == "grouped-pairs"]
+def left_out(terms: Iterable[Term]) -> dict[str, int]:
+    """How many positives the last batch kept from counting as negatives of each other, by term that knows groups."""
     return {
-        term.name: int(term.objective.masked)  # type: ignore[arg-type]
-        for term in grouped
-        if isinstance(getattr(term.objective, "masked", None), Tensor)
+        term.name: int(term.objective.masked)
+        for term in terms
+        if isinstance(term.objective, BatchSoftmax) and term.view == "grouped-pairs"
     }
+
+
+def seen_within(temperatures: Mapping[str, float], masked: Mapping[str, int]) -> dict[str, Any]:
+    """What the journal has of the insides of objectives: nothing where there is nothing to tell."""
+    told = {"temperatures": dict(temperatures), "masked": dict(masked)}
+    return {name: values for name, values in told.items() if values}
 
 
 def _numbers(weight: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ says itself whose it is. Sampler, loop and checkpoints need to know nothing of t
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +29,7 @@ from nearfar.training.gather import average_gradients, gather_rows
 from nearfar.training.learner import Batch, Pieces, Term
 from nearfar.training.precision import Precision
 from nearfar.training.rows import LazyRows
-from nearfar.training.steps import StepResult, backward, reason, update
+from nearfar.training.steps import StepResult, backward, left_out, reason, seen_within, temperatures, update
 from nearfar.training.surgery import Combine, Conflicts, Surgeon
 
 UNCERTAINTY = "uncertainty"
@@ -338,6 +339,7 @@ class TaskStep:
         surgeon = self._surgeon(learner) if len(turns) > 1 else None
         losses: dict[str, float] = {}
         parts: dict[str, float] = {}
+        warm, masked = temperatures(learner.terms), Counter[str]()
         for task, batches in turns.items():
             of_task = 1.0 if surgeon is not None else len(batches) / len(members)
             loss = _Tally(parts, step, rates)
@@ -347,6 +349,7 @@ class TaskStep:
                     accelerator, learner, feed, rows, of_task * within, loss.accept(within, feed.place(rows)),
                     chunk=chunk, rank=rank, world=world, lazy=lazy,
                 )  # fmt: skip
+                masked.update(left_out(term for term in learner.terms if term.name.partition("/")[0] == task))
             losses[task] = loss.value
             if surgeon is not None:
                 average_gradients([weight for weight in learner.parameters() if weight.grad is not None])
@@ -357,7 +360,8 @@ class TaskStep:
         else:
             conflicts = surgeon.finish(stream(self.seed, "surgery", step) % 2**62)
         more: dict[str, Any] = {
-            "tasks": {name: {"loss": losses[name], "rows": sum(map(len, own))} for name, own in turns.items()}
+            "tasks": {name: {"loss": losses[name], "rows": sum(map(len, own))} for name, own in turns.items()},
+            **seen_within(warm, masked),
         }
         if conflicts is not None:
             more["surgery"] = conflicts.entry()
