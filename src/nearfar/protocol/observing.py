@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nearfar.assembly.spaces import Positives
     from nearfar.data import Records
-    from nearfar.encoding import Card, Model
+    from nearfar.encoding import Built, Card, Model
     from nearfar.evaluation import ClassReport
 
 MAPPED = 500
@@ -78,13 +78,12 @@ def figures(report: ClassReport, labels: Sequence[str]) -> dict[str, Any]:
 
 def vectors_before(encoder: str, card: Card, records: Records, *, batch_size: int) -> NDArray[np.float32]:
     """(m, d) vectors of the encoder a training started from, pooled and cut as the trained model does."""
-    from nearfar.encoding import build, tokenize
+    from nearfar.encoding import tokenize
     from nearfar.encoding.model import in_batches
 
-    pooling: Any = card.pooling
-    built = build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length)
-    table = tokenize(built.tokenizer, records.texts, max_length=card.max_length)
-    return in_batches(built.model, table, batch_size, lambda output: output.embedding, width=built.model.dim).numpy()
+    model = as_it_was(encoder, card)
+    table = tokenize(model.tokenizer, records.texts, max_length=card.max_length)
+    return in_batches(model.model, table, batch_size, lambda output: output.embedding, width=model.model.dim).numpy()
 
 
 def classmates(truth: NDArray[np.int64], seed: int) -> Pairs:
@@ -101,10 +100,16 @@ def as_it_was(encoder: str, card: Card) -> Model:
 
     Of ``toy``, whose weights each run draws for itself, it is the one that :func:`nearfar.load` opens.
     """
-    from nearfar.encoding import Card, Model, build
+    from nearfar.encoding import build
 
     pooling: Any = card.pooling
-    built = build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length)
+    return untrained(build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length))
+
+
+def untrained(built: Built) -> Model:
+    """An encoder as it was opened, as a model of single texts."""
+    from nearfar.encoding import Card, Model
+
     own = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
     return Model(built.model, built.tokenizer, own)
 

@@ -26,6 +26,7 @@ from nearfar.protocol.observing import (
     geometry,
     mapped,
     prediction_lines,
+    untrained,
     vectors_before,
 )
 from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, map_bytes
@@ -189,17 +190,14 @@ def _untrained(trial: Trial, rows: Records) -> tuple[Model, dict[str, Any], list
     """The encoder of a contender as it is, or straightened by the texts; its recipe, and what is to be known."""
     from nearfar.assembly.starting import open_encoder
     from nearfar.assembly.straightening import check_method, straightened
-    from nearfar.encoding import Card, Model
 
     settings = recipe_of(trial, {}, {"train": trial.source.given}).encoder
-    built = open_encoder(settings, classes=None, seed=0)
-    card = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
-    model, told = Model(built.model, built.tokenizer, card), list[str]()
+    model, told = untrained(open_encoder(settings, classes=None, seed=0)), list[str]()
     if trial.untrained != "as-is":
         method = check_method(str(trial.untrained), dims=None, remove=None)
         texts = list(dict.fromkeys(text for column in rows.texts for text in column))
         model, told = straightened(model, texts, method=method, batch_size=BATCH)
-    encoder = {"name": settings.name, "pooling": card.pooling, "max_length": card.max_length}
+    encoder = {"name": settings.name, "pooling": model.card.pooling, "max_length": model.card.max_length}
     return model, {"encoder": encoder, "untrained": trial.untrained}, told
 
 
