@@ -14,7 +14,7 @@ from tests.training.runs import StopAt, digest, write_texts
 import nearfar
 from nearfar.assembly import run
 from nearfar.errors import DataError, Interrupted, SettingError
-from nearfar.recipe import OBJECTIVES, Recipe, build_recipe
+from nearfar.recipe import OBJECTIVES, Recipe, build_recipe, read_recipe
 
 CLASS_OBJECTIVES = [
     "cross-entropy", "triple-entropy", "soft-triple", "cross-entropy+supcon", "supcon", "label-aware", "proxy-nca",
@@ -202,6 +202,23 @@ def test_an_objective_beside_stages_is_said_to_do_nothing(tmp_path, capsys):
     stages = [{"objective": {"name": "batch-softmax"}, "epochs": 1}, {"objective": {"name": "cosine-mse"}, "epochs": 1}]
     run(recipe_of(train, {"name": "pearson"}, stage=stages), tmp_path / "model")
     assert "'pearson' is not used" in " ".join(capsys.readouterr().err.split())
+    run(read_recipe(tmp_path / "model" / "recipe.toml"), tmp_path / "again")
+    assert "is not used" not in capsys.readouterr().err  # a saved recipe names the last one
+
+
+def test_groups_of_a_run_begin_at_the_threshold_of_its_objective(tmp_path):
+    """Two right texts of one left text belong together where their score is above it; a fixed temperature is no news."""
+    rows = [{"text_a": f"a {n // 2}", "text_b": f"b {n}", "score": 0.4} for n in range(14)]
+    rows += [{"text_a": "low", "text_b": "lowest", "score": 0.0}, {"text_a": "high", "text_b": "highest", "score": 1.0}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"train": str(tmp_path / "p.jsonl"), "dev": 0}
+    for threshold, masked in ((0.3, 14 * 2), (0.5, 0)):
+        out = tmp_path / str(threshold)
+        objective = {"name": "batch-softmax", "threshold": threshold}
+        run(recipe_of(tmp_path / "p.jsonl", objective, data=data, batches={"size": 16}, training={"epochs": 1}), out)
+        entry = json.loads((out / "journal.jsonl").read_text().splitlines()[0])
+        assert entry["masked"] == {"batch_softmax": masked}
+        assert "temperatures" not in entry
 
 
 def test_a_text_with_a_second_view_is_not_said_to_be_alone(tmp_path, capsys):
