@@ -71,6 +71,18 @@ def _inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
+def test_a_sentence_encoder_under_a_head_of_its_architecture_is_told_of(tmp_path):
+    """Its pooled vectors know more of few texts than the first token does; with its pooling there is nothing to tell."""
+    told = "note: the architecture's own class head does not read the mean-pooled vectors of this sentence encoder; "
+    common = ("train", "train.jsonl", "--encoder", "model", "--objective", "cross-entropy", "--epochs", "1", "--out")
+    code, _, errors = call(*common, str(tmp_path / "own"))
+    assert code == 0
+    assert told + "with few texts, --pooling mean learns faster" in errors
+    code, _, errors = call(*common, str(tmp_path / "ours"), "--pooling", "mean")
+    assert code == 0
+    assert "class head" not in errors
+
+
 def test_a_flag_run_leaves_a_whole_folder(folder):
     """Model, tokenizer, card, recipe, journal and metrics; no checkpoints are left behind."""
     names = {path.name for path in (folder / "model").iterdir()}

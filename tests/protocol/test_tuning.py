@@ -34,7 +34,7 @@ from nearfar.seeding import stream
 from tests.protocol.studies import WORDS, texts
 
 SMALL = ("encoder.name=toy", "training.epochs=1", "batches.size=8")
-OTHERS = ["cross-entropy", "cross-entropy at 0.0001", "cross-entropy+supcon", "triple-entropy"]
+OTHERS = ["cross-entropy", "cross-entropy on the mean at 0.0001", "cross-entropy+supcon", "triple-entropy"]
 KINDS = ("classes", "scores", "pairs")
 
 
@@ -139,10 +139,17 @@ def test_the_default_comes_first_and_the_simplest_second():
     assert list(contenders_for("pairs", 10))[:2] == ["batch-softmax", SIMPLEST]
 
 
-def test_a_learning_rate_of_the_user_is_not_varied():
-    fixed = contenders_for("classes", 10, fixed={"training.learning_rate"})
-    assert "cross-entropy at 0.0001" not in fixed
-    assert "cross-entropy" in fixed
+def test_what_the_user_has_set_is_not_varied():
+    def varied(*fixed):
+        found = contenders_for("classes", 10, fixed=fixed)
+        return {name: found[name] for name in found if name.startswith("cross-entropy ")}
+
+    plain = {"objective": {"name": "cross-entropy"}}
+    mean, faster = {"encoder": {"pooling": "mean"}}, {"training": {"learning_rate": 1e-4}}
+    assert varied() == {"cross-entropy on the mean at 0.0001": plain | mean | faster}
+    assert varied("training.learning_rate") == {"cross-entropy on the mean": plain | mean}
+    assert varied("encoder.pooling") == {"cross-entropy at 0.0001": plain | faster}
+    assert varied("encoder.pooling", "training.learning_rate") == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)

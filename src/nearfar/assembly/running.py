@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from nearfar.assembly.card import model_card, versions
-from nearfar.assembly.choosing import parts_of, trains_head
+from nearfar.assembly.choosing import FEW_ROWS, parts_of, trains_head
 from nearfar.assembly.data import RunData, read_data
 from nearfar.assembly.feeding import company, make_feed
 from nearfar.assembly.heads import fit_head
@@ -112,7 +112,8 @@ def _run(
     built.model.to(accelerator.device)
     parts = _parts(built, data)
     mapped = [parts.scale.note] if parts.scale is not None and parts.scale.note else []
-    for note in (*data.notes, *mapped, *built.notes, *notes, *_truncation(parts.train.table, built)):
+    pooled = _unused_pooling(data, built)
+    for note in (*data.notes, *mapped, *built.notes, *notes, *pooled, *_truncation(parts.train.table, built)):
         say(f"note: {note}")
     if main:
         weights = sum(4 * weight.numel() for weight in built.model.parameters())
@@ -401,6 +402,16 @@ def _identity(recipe: Recipe, data: RunData, processes: int) -> str:
     plain = replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch")
     text = to_toml(replace(recipe, training=plain))
     return hashlib.sha256(f"{text}\n{data.fingerprint()}\n{processes}".encode()).hexdigest()
+
+
+def _unused_pooling(data: RunData, built: Built) -> list[str]:
+    """What is lost where few texts are to teach the architecture's own head on a sentence encoder."""
+    if not (built.model.native and built.pools) or len(data.train) > FEW_ROWS:
+        return []
+    return [
+        f"the architecture's own class head does not read the {built.model.pooling}-pooled vectors of this "
+        f"sentence encoder; with few texts, --pooling {built.model.pooling} learns faster"
+    ]
 
 
 def _truncation(table: TokenTable, built: Built) -> list[str]:

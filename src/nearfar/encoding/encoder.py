@@ -231,6 +231,8 @@ class Built:
     normalize: bool
     """Whether the text vectors leave the model with length one."""
     notes: tuple[str, ...]
+    pools: bool = False
+    """Whether the encoder says itself how its text vectors are pooled, as sentence encoders do."""
 
 
 def build(
@@ -287,6 +289,7 @@ def build(
         max_length=choose_length(source, network, tokenizer, max_length),
         normalize=source.normalize,
         notes=tuple(notes),
+        pools=source.pooling is not None and bool(source.location),
     )
 
 

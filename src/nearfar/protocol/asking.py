@@ -79,8 +79,7 @@ def contenders_for(kind: str, rows: int, *, fixed: Collection[str] = ()) -> Ways
 
         default = "supcon" if rows <= FEW_ROWS else "cross-entropy"
         ways = _named(default, "supcon", "cross-entropy", "cross-entropy+supcon", "triple-entropy")
-        if "training.learning_rate" not in fixed:
-            ways[f"cross-entropy at {RATE:g}"] = {**ways["cross-entropy"], "training": {"learning_rate": RATE}}
+        ways |= _varied(ways["cross-entropy"], fixed)
     still = "supcon" if kind == "classes" else "cosine-mse"
     simplest = {SIMPLEST: {"objective": {"name": still}, "training": FROZEN}}
     return {default: ways.pop(default), **simplest, **ways}
@@ -154,6 +153,17 @@ def _settings(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 def _laid_over(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of a contender: what it says itself wins, key by key."""
     return {**shared, **{name: {**shared.get(name, {}), **table} for name, table in own.items()}}
+
+
+def _varied(plain: dict[str, Any], fixed: Collection[str]) -> Ways:
+    """Cross-entropy once more, with whatever of pooling and learning rate the user has left open."""
+    pools, hurries = "encoder.pooling" not in fixed, "training.learning_rate" not in fixed
+    name = "cross-entropy" + " on the mean" * pools + f" at {RATE:g}" * hurries
+    changed = {
+        **({"encoder": {"pooling": "mean"}} if pools else {}),
+        **({"training": {"learning_rate": RATE}} if hurries else {}),
+    }
+    return {name: {**plain, **changed}} if changed else {}
 
 
 def _named(*names: str) -> Ways:
