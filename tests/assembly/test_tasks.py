@@ -23,11 +23,13 @@ from tests.training.task_runs import task_recipe, train_tasks_in_child, write_al
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import nearfar
-from nearfar.assembly.multitask import _config, _identity, evaluate_saved, met_in, plan_tasks, run_tasks
+from nearfar.assembly.multitask import _config, _identity, run_tasks
+from nearfar.assembly.task_plan import plan_tasks
+from nearfar.assembly.task_scores import evaluate_saved, met_in
 from nearfar.assembly.tasks import build_aim, check_dev, read_task, worst
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.encoding.task_export import export_task
-from nearfar.encoding.task_model import TaskCard, load_tasks
+from nearfar.encoding.task_model import TaskCard, answer, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
 from nearfar.recipe.tasks import TaskRecipe
 from nearfar.training import read_journal
@@ -361,8 +363,15 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
         ({"turns": {"weights": {"knd": 1}}}, SettingError, "Did you mean 'kind'?"),
         ({"turns": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "never comes to 'same'"),
         ({"turns": {"kind": "sequential", "steps": 5}}, SettingError, "turns.steps changes nothing"),
+        ({"turns": {"kind": "round-robin", "by": "square-root"}}, SettingError, 'changes nothing where turns.kind is "round'),
+        ({"turns": {"kind": "annealed", "by": "square-root"}}, SettingError, "turns.by changes nothing"),
+        ({"turns": {"drop": 0.5}}, SettingError, "turns.drop changes nothing"),
+        ({"turns": {"by": "temperature"}}, SettingError, "[turns]: tasks sampled by temperature need one above 0"),
+        ({"same": {"head": {"kind": "concat", "symmetric": False}}}, SettingError, "symmetric is a setting of the joint"),
+        ({"turns": {"weights": {"kind": 0, "same": 0}}, "training": {"surgery": "pcgrad"}}, SettingError, "leaves 'close' alone"),
+        ({"kind_data": {"train": "plain.csv"}}, DataError, "task 'kind' needs texts with a class, or pairs"),
         ({"turns": {"kind": "sequential"}, "training": {"surgery": "pcgrad"}}, SettingError, "one task after the other"),
-        ({"tasks": ("kind",), "training": {"surgery": "pcgrad"}}, SettingError, "but there is one task"),
+        ({"tasks": ("kind",), "training": {"surgery": "pcgrad"}}, SettingError, 'there is one task; set it to "none".'),
         ({"training": {"trackers": ["wandb"]}}, SettingError, "trackers names wandb, which is not installed"),
         ({"kind": {"objective": {"name": "batch-softmax"}}}, SettingError, "it compares pairs of texts, and the task"),
         ({"close": {"objective": {"name": "cross-entropy"}}}, SettingError, "it needs classes, and the pairs have scores"),
@@ -373,6 +382,7 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(changes, error, message, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("plain.csv").write_text("text\na plum\na pear\n")
     triplet = {"anchor": "a plum", "positive": "a pear", "negative": "a saw"}
     Path("triplets.jsonl").write_text("".join(json.dumps({**triplet, "anchor": f"{row}"}) + "\n" for row in range(9)))
     with pytest.raises(error) as refused:
@@ -517,3 +527,101 @@ def test_the_objective_of_a_task_has_its_own_rate_threshold_and_temperature(fold
         assert all("close" in entry["tasks"] for entry in counted)
         masked[threshold] = sum(entry["masked"]["close/batch_softmax"] for entry in counted)
     assert masked == {0.3: 14 * 2, 0.5: 0}  # each of 14 rows has one other of its group, in both directions
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"kind": {"objective": {"name": "batch-softmax"}}}, SettingError, "it compares pairs of texts"),
+        ({"turns": {"kind": "round-robin", "order": ["knd"]}, "training": {"evaluate_every": "epoch"}}, SettingError, "'knd'"),
+        ({"kind": {"objective": {"name": "supcon"}, "batch_size": 1}}, SettingError, "set batch_size to 2 or more"),
+        ({"stage": [{"data": {"train": "nowhere.txt"}, "objective": {"name": "simcse"}}]}, DataError, "nowhere.txt: there is"),
+        ({"stage": [{"data": {"train": "plain.csv"}, "objective": {"name": "supcon"}}]}, DataError, "needs a class for every"),
+        ({"close_data": {"dev": "no.jsonl"}}, DataError, "or score in [task.data]"),
+        ({"same": {"head": {"kind": "cosine"}}, "same_data": {"dev": "no.jsonl"}}, SettingError, "'same', its dev rows: none of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_end_well_is_refused_before_anything_is_replaced(
+    changes, error, message, folder, tmp_path, monkeypatch
+):
+    """By a dry run, which opens no encoder, and so before --overwrite takes away the model that is there."""
+    monkeypatch.chdir(tmp_path)
+    Path("plain.csv").write_text("text\na plum\na pear\n")
+    Path("no.jsonl").write_text("".join(f'{{"text_a": "a", "text_b": "{row}", "label": 0}}\n' for row in range(4)))
+    Path("model").mkdir()
+    Path("model/recipe.toml").write_text("seed = 1")
+    recipe = task_recipe(folder, **changes)
+    with pytest.raises(error) as refused:
+        plan_tasks(recipe)
+    assert message in str(refused.value)
+    with pytest.raises(error):
+        trained(recipe, Path("model"), overwrite=True)
+    assert Path("model/recipe.toml").read_text() == "seed = 1"
+
+
+def test_dev_scores_that_are_all_alike_are_told(folder, tmp_path):
+    rows = [{"text_a": "a", "text_b": f"{row}", "score": 0.5} for row in range(4)]
+    (tmp_path / "flat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, _, notes = plan_tasks(task_recipe(folder, close_data={"dev": str(tmp_path / "flat.jsonl")}))
+    assert [note for note in notes if "task close: all scores of its dev rows are alike" in note]
+    assert not [note for note in plan_tasks(task_recipe(folder))[2] if "alike" in note]
+
+
+@pytest.mark.parametrize("name", ["type", "train", "keys"])
+def test_a_task_may_have_a_name_that_modules_use_themselves(name, folder, tmp_path):
+    recipe = task_recipe(folder, tasks=("kind", "close"), kind={"name": name}, training={"epochs": 1, "max_steps": 2})
+    summary, _ = trained(recipe, tmp_path / "model")
+    opened = load_tasks(tmp_path / "model")
+    (said,) = opened.predict(name, [["a plum"]])
+    assert set(said.probabilities) == {"animal", "fruit", "tool"}
+    assert evaluate_saved(tmp_path / "model", opened, name)[0]["dev"][name].scores == pytest.approx(
+        summary.reports["dev"][name].scores, abs=1e-6
+    )
+
+
+def test_labels_under_a_cosine_begin_where_the_metric_of_the_task_is_best():
+    """Predicted labels have the accuracy that evaluation reports, or its F1."""
+    card = TaskCard("t", "pairs", {"kind": "cosine"}, "accuracy", ("0", "1"), threshold=0.2, accuracy_threshold=0.6)
+    cosine = np.array([0.4], dtype=np.float32)
+    assert answer(card, cosine).label == "0"
+    assert answer(replace(card, metric="f1"), cosine).label == "1"
+    assert answer(replace(card, accuracy_threshold=None), cosine).label == "0"
+
+
+def test_dev_files_suffice_to_measure_a_saved_model(folder, tmp_path):
+    """Training rows that are gone are told; where a share of them is measured, the message says which task and what else."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("scores.jsonl", "labels.jsonl"):
+        shutil.copy(folder / name, data / name)
+    recipe = task_recipe(
+        data, tasks=("same", "close"), training={"epochs": 1, "max_steps": 2},
+        close_data={"dev": str(folder / "scores.jsonl")},
+    )  # fmt: skip
+    summary, _ = trained(recipe, tmp_path / "model")
+    (data / "scores.jsonl").unlink()
+    (data / "labels.jsonl").unlink()
+    opened = load_tasks(tmp_path / "model")
+
+    found, (note,) = evaluate_saved(tmp_path / "model", opened, "close")
+    assert found["dev"]["close"].scores == pytest.approx(summary.reports["dev"]["close"].scores, abs=1e-6)
+    assert note.startswith("task close: its training rows cannot be read: ")
+    with pytest.raises(DataError, match=r"task 'same': there is no such file.*Other rows: --task same FILE"):
+        evaluate_saved(tmp_path / "model", opened)
+
+
+def test_a_stage_that_was_trained_is_not_trained_again(children, folder, tmp_path):
+    """Killed after its stage: the resumed run says so and ends in the same bits."""
+    stage = {
+        "data": {"train": str(folder / "scores.jsonl"), "dev": 0},
+        "objective": {"name": "simcse"},
+        "batch_size": 8,
+    }
+    changes = {"tasks": ("kind",), "stage": [stage]}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    trained(task_recipe(folder, **changes), whole)
+    assert child(children, str(folder), str(killed), changes, 3, False) == -signal.SIGKILL
+    _, said = trained(task_recipe(folder, **changes), killed, resume=True)
+    assert "stage 1 of 1, before the tasks: simcse (trained before)" in said
+    assert "nothing to resume" not in said
+    assert digest(killed) == digest(whole)

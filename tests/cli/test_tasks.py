@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.test_commands import call
 from tests.training.task_runs import write_all
@@ -110,6 +112,48 @@ def test_one_task_is_measured_on_a_file_and_its_mistakes_are_shown():
     )
 
 
+def test_the_mean_is_that_of_all_tasks_or_of_none():
+    code, out, _ = call("evaluate", "model", "--task", "close", "--json")
+    assert code == 0
+    assert list(json.loads(out)["dev"]) == ["close"]
+
+
+def test_texts_with_brackets_are_shown_as_they_are(folder):
+    """Nothing in a text or a label is markup of the screen."""
+    (folder / "brackets.jsonl").write_text(
+        "".join(json.dumps({"text": f"[/b] {row} [red]plum", "label": kind}) + "\n"
+                for row, kind in enumerate(("animal", "fruit", "tool")))
+    )  # fmt: skip
+    code, out, errors = call("evaluate", "model", "--task", "kind", "brackets.jsonl", "--mistakes", "3")
+    assert code == 0, errors
+    assert "[/b]" in out
+    assert "[red]plum" in out
+    assert "probability" in out
+    _, out, _ = call("evaluate", "model", "--task", "close", "scores.jsonl", "--mistakes", "1")
+    assert "largest errors" in out
+
+
+def test_labels_with_brackets_are_shown_in_tables():
+    from rich.console import Console
+
+    from nearfar.cli.tables import report_table
+    from nearfar.evaluation import class_report
+
+    console = Console(file=io.StringIO(), width=120)
+    console.print(report_table(class_report(np.array([0, 1]), np.array([0, 1]), ("[/a]", "[red]")), "two"))
+    shown = console.file.getvalue()
+    assert shown.count("[/a]") == shown.count("[red]") == 3  # in the scores, and in rows and columns of the confusion
+
+
+def test_another_threshold_counts_for_a_task_under_a_cosine(folder):
+    from nearfar.cli.tasks import _with_threshold
+    from nearfar.encoding.task_model import TaskCard
+
+    card = TaskCard("same", "pairs", {"kind": "cosine"}, "accuracy", ("0", "1"), threshold=0.3, accuracy_threshold=0.4)
+    assert _with_threshold(card, None) is card
+    assert _with_threshold(card, 0.9).cut == 0.9
+
+
 def test_a_classifier_is_exported(folder):
     code, _, errors = call("export", "model", "--task", "kind", "--out", "classifier")
 
@@ -135,7 +179,13 @@ def test_a_classifier_is_exported(folder):
         (["evaluate", "toy", "labels.jsonl", "--mistakes", "2"], "--mistakes shows those of a task"),
         (["export", "model", "--task", "same", "--out", "no"], "only tasks of single texts are exported"),
         (["train", "many.toml", "--out", "model"], "the folder is not empty"),
-        (["train", "many.toml", "--out", "new", "--objective", "supcon"], "there is no table [objective]"),
+        (
+            ["train", "many.toml", "--out", "new", "--objective", "supcon"],
+            "--objective supcon: a recipe of several tasks has no table [objective] for all of them. Write it in a "
+            "[[task]]; for the first one: --set task.0.objective.name=VALUE.",
+        ),
+        (["evaluate", "model", "--task", "kind", "texts.csv", "--threshold", "0.5"], "has the head 'linear'; leave it"),
+        (["evaluate", "model", "--threshold", "0.5"], "--threshold is for one task on a file"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_message(arguments, message):

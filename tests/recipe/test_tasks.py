@@ -109,6 +109,8 @@ def test_only_files_with_tasks_are_recipes_with_tasks(tmp_path):
     ("values", "message"),
     [
         (two(name="one"), "two tasks have the name 'one', the first and the second. Give one of them another name"),
+        (two(name="mean"), "a task cannot have the name mean, which is that of the score over all tasks"),
+        ({**two(), "training": {"combine": "sum"}}, "there is no surgery after which it would count"),
         (two(name="a.b"), "a task cannot have this name (got 'a.b'). Use letters"),
         ({"task": []}, "there is no task. Add [[task]]"),
         ({"task": [{**one, "weight": 0} for one in two()["task"]]}, "the weights of all tasks (one, two) sum to zero"),

@@ -52,6 +52,20 @@ def test_every_task_has_its_scores_curves_and_conflicts(run):
         assert f"{pair}{own['steps']}{own['conflicts']}{100 * own['conflicts'] / own['steps']:.1f}" in text
 
 
+def test_the_mean_and_the_settings_of_all_tasks_are_told(run):
+    """The mean that chose the weights, scores and no counts among them, and what the recipe says without its files."""
+    page = render_page(read_source(run / "model"))
+    read = Reader(page)
+    mean = json.loads((run / "model" / "metrics.json").read_text())["dev"]["mean"]
+    assert f"Mean over the tasks: {mean:.4f} on the dev rows, by which the weights were chosen." in read.texts["scores"]
+    assert "rows–" not in read.texts["scores"]
+    settings = read.texts["settings"]
+    assert 'turns.kind = "sampled"' in settings
+    assert 'task.close.head.kind = "joint"' in settings
+    assert 'training.surgery = "pcgrad"' in settings
+    assert str(run) not in settings
+
+
 def section_of(page: str, name: str) -> str:
     start = page.index(f'<section id="{name}">')
     return page[start : page.index("</section>", start)]

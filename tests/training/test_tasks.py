@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from nearfar.assembly.multitask import plan_tasks
+from nearfar.assembly.task_plan import plan_tasks
 from nearfar.assembly.tasks import build_aim, make_task_feed
 from nearfar.batching.schedules import RoundRobin, Sampled
 from nearfar.encoding import build

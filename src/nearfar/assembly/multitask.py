@@ -32,26 +32,17 @@ from nearfar.assembly.rows import Report
 from nearfar.assembly.running import run
 from nearfar.assembly.starting import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.assembly.task_card import task_readme
-from nearfar.assembly.tasks import (
-    Ready,
-    build_aim,
-    check_dev,
-    judge,
-    make_task_feed,
-    read_task,
-    task_evaluator,
-    truth_of,
-)
+from nearfar.assembly.task_plan import plain_stage, plan_tasks, schedule_of
+from nearfar.assembly.task_scores import MEAN, evaluators_of, finished, mean_scores, metrics_of
+from nearfar.assembly.tasks import Ready, build_aim, make_task_feed
 from nearfar.batching import Rows
-from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, describe
+from nearfar.batching.schedules import Schedule, describe
 from nearfar.encoding import Built, Card, save
-from nearfar.encoding.bundle import objective_weights
-from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks, save_heads
-from nearfar.errors import SettingError, counted
-from nearfar.evaluation import PairReport
-from nearfar.recipe import Recipe, Training
-from nearfar.recipe.schema import Batches
-from nearfar.recipe.tasks import TaskRecipe, TaskStage, read_task_recipe, task_toml
+from nearfar.encoding.bundle import CARD, objective_weights
+from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
+from nearfar.errors import counted
+from nearfar.recipe import Training
+from nearfar.recipe.tasks import TaskRecipe, task_toml
 from nearfar.seeding import stream
 from nearfar.training import (
     CheckpointStore,
@@ -66,11 +57,8 @@ from nearfar.training import (
     read_journal,
 )
 from nearfar.training.optim import freeze, unused_weights
-from nearfar.training.surgery import Conflicts, Meeting
 from nearfar.training.tasks import TaskFeed, TaskLearner, TaskStep
 
-MEAN: Any = "mean"
-"""The score that picks the model."""
 STAGES = "stages"
 HEAD_FACTOR = 20
 """How much faster heads learn than the encoder, where nothing else is said."""
@@ -87,65 +75,6 @@ class TaskSummary:
     """For dev and test, where there is any, the report of each task."""
     metrics: dict[str, str]
     """The score of each task that counts in the mean."""
-
-
-def plan_tasks(recipe: TaskRecipe) -> tuple[TaskRecipe, list[Ready], list[str]]:
-    """The recipe with nothing left open, the tasks with their data, and what the user should know."""
-    tasks = [read_task(recipe, task) for task in recipe.task]
-    notes = [note for ready in tasks for note in ready.notes]
-    picks = check_dev(tasks)
-    if not picks:
-        notes.append("no task has dev data, so the last weights are kept")
-    training = recipe.training
-    accumulate = training.accumulate
-    if training.surgery != "none":
-        if len(tasks) < 2 or recipe.turns.kind == "sequential":
-            why = "there is one task" if len(tasks) < 2 else 'turns.kind = "sequential" trains one task after the other'
-            raise SettingError(
-                f"training.surgery compares the gradients of several tasks in a step, but {why}; set it to "
-                '"none", or choose round-robin or sampled turns.'
-            )
-        if accumulate == 1:
-            accumulate = len(recipe.turns.order) if recipe.turns.kind == "round-robin" else 0
-            accumulate = accumulate or len(tasks)
-            notes.append(
-                f"training.surgery compares the gradients of the tasks of a step, so a step has {accumulate} batches; "
-                "training.accumulate sets another number"
-            )
-    epochs = training.epochs or 5
-    every = training.evaluate_every
-    sizes = {ready.name: -(-len(ready.data.train) // (ready.task.batch_size or recipe.batches.size)) for ready in tasks}
-    if every == "auto":
-        steps = epochs * -(-len(_schedule(recipe, sizes, epochs)) // accumulate)
-        every = "epoch" if epochs <= 10 else max(1, steps // 10)
-    chosen = replace(
-        training, epochs=epochs, learning_rate=training.learning_rate or 5e-5, accumulate=accumulate,
-        evaluate_every=every,
-    )  # fmt: skip
-    return replace(recipe, training=chosen, task=tuple(ready.task for ready in tasks)), tasks, notes
-
-
-def _schedule(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
-    turns = recipe.turns
-    sampled = turns.kind in ("sampled", "annealed")
-    for name, given, fits in (
-        ("order", turns.order, not sampled), ("weights", turns.weights, sampled), ("steps", turns.steps, sampled),
-        ("temperature", turns.temperature, turns.kind == "sampled"),
-    ):  # fmt: skip
-        if given and not fits:
-            raise SettingError(f'turns.{name} changes nothing where turns.kind is "{turns.kind}"; remove it.')
-    seed = stream(recipe.seed, "turns")
-    if turns.kind == "sequential":
-        return Sequential(tasks=sizes, epochs=epochs, order=turns.order)
-    if turns.kind == "round-robin":
-        return RoundRobin(tasks=sizes, order=turns.order)
-    if turns.kind == "annealed":
-        return Annealed(
-            tasks=sizes, seed=seed, epochs=epochs, drop=turns.drop, weights=turns.weights, steps=turns.steps
-        )
-    return Sampled(
-        tasks=sizes, seed=seed, by=turns.by, temperature=turns.temperature, weights=turns.weights, steps=turns.steps
-    )
 
 
 def run_tasks(
@@ -188,12 +117,15 @@ def run_tasks(
 def _after_stages(recipe: TaskRecipe, out: Path, accelerator: Accelerator, console: Console, say: Say) -> Built:
     """Train the stages before the tasks, those that are not there yet; the encoder as the last one leaves it."""
     folders = [out / STAGES / str(number) for number in range(1, len(recipe.stage) + 1)]
-    begun = [folder.exists() for folder in folders]
+    begun, done = [folder.exists() for folder in folders], [(folder / CARD).is_file() for folder in folders]
     accelerator.wait_for_everyone()  # nobody looks any more when the first process begins a folder
     encoder = recipe.encoder.name
-    for number, (stage, folder, resume) in enumerate(zip(recipe.stage, folders, begun, strict=True), 1):
-        say(f"stage {number} of {len(recipe.stage)}, before the tasks: {stage.objective.name}")
-        run(_plain_stage(recipe, stage, encoder, number), folder, resume=resume, console=console, part=True)
+    for place, (stage, folder) in enumerate(zip(recipe.stage, folders, strict=True)):
+        trained = " (trained before)" if done[place] else ""
+        say(f"stage {place + 1} of {len(folders)}, before the tasks: {stage.objective.name}{trained}")
+        if not done[place]:
+            plain = plain_stage(recipe, stage, encoder, place + 1)
+            run(plain, folder, resume=begun[place], console=console, part=True)
         encoder = str(folder)
     return open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"), name=encoder)
 
@@ -204,18 +136,6 @@ def _config(recipe: TaskRecipe) -> dict[str, Any]:
     values["task"] = {task.pop("name"): task for task in values["task"]}
     values["stage"] = {str(number): stage for number, stage in enumerate(values["stage"], 1)}
     return flat(values)
-
-
-def _plain_stage(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int) -> Recipe:
-    training = Training(
-        epochs=stage.epochs or 1, learning_rate=stage.learning_rate, precision=recipe.training.precision,
-        checkpoint_every=recipe.training.checkpoint_every, keep_checkpoints=recipe.training.keep_checkpoints,
-    )  # fmt: skip
-    return Recipe(
-        seed=stream(recipe.seed, "stage", number) % 2**31, data=stage.data, objective=stage.objective,
-        encoder=replace(recipe.encoder, name=encoder), training=training,
-        batches=Batches(size=stage.batch_size, chunk=recipe.batches.chunk, shuffle=stage.shuffle),
-    )  # fmt: skip
 
 
 def _run(
@@ -240,7 +160,7 @@ def _run(
         for note in told:
             say(f"note: {note}")
     epochs = recipe.training.epochs or 0
-    schedule = _schedule(recipe, {name: len(feed.sampler) for name, feed in feeds.items()}, epochs)
+    schedule = schedule_of(recipe, {name: len(feed.sampler) for name, feed in feeds.items()}, epochs)
     feed = TaskFeed(feeds, schedule)
     learner = TaskLearner(
         network, aims, precision=precision, uncertainty=recipe.training.weighting == "uncertainty"
@@ -261,17 +181,17 @@ def _run(
     say(_announcement(recipe, plan, None if seconds is None else _estimate(seconds, schedule, plan, recipe)))
     if recipe.training.surgery != "none":
         say(f"surgery holds {_held(network, len(tasks)):,.0f} MB of gradients more than a step without it")
-    evaluators = _evaluators(tasks, built, network)
+    evaluators = evaluators_of(tasks, built, network)
     identity = _identity(recipe, tasks, accelerator.num_processes)
     progress = _train(
         recipe, training, learner, feed, plan, evaluators.get("dev"), out, accelerator, console, listeners,
         identity=identity, resume=resume,
     )  # fmt: skip
     reports = {split: evaluate() for split, evaluate in evaluators.items()}
-    cards = [_finished(ready, reports) for ready in tasks]
+    cards = [finished(ready, reports) for ready in tasks]
     if main:
         journal = read_journal(out / JOURNAL)
-        found = _metrics(tasks, progress, reports, journal, learner)
+        found = metrics_of(tasks, progress, reports, journal, learner)
         write_whole(out / METRICS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
         save_heads(out, network, objective_weights(learner.objectives))
         card = Card(
@@ -313,47 +233,6 @@ def _train(
         )  # fmt: skip
     finally:
         watcher.close()
-
-
-def mean_scores(reports: dict[str, Report], metrics: dict[str, str]) -> dict[str, float]:
-    """The score of each task, and their mean, which picks the model."""
-    own = {f"{name}/{metrics[name]}": report.scores[metrics[name]] for name, report in reports.items()}
-    return {**own, MEAN: float(np.mean(list(own.values())))}
-
-
-def _evaluators(tasks: list[Ready], built: Built, network: TaskNetwork) -> dict[str, Callable[[], dict[str, Report]]]:
-    """What measures all tasks that have such rows; the thresholds of the test rows are those of the dev rows."""
-    thresholds: dict[str, dict[str, float]] = {}
-    found: dict[str, Callable[[], dict[str, Report]]] = {}
-    for split in ("dev", "test"):
-        rows = {ready.name: getattr(ready.data, split) for ready in tasks}
-        parts = {
-            ready.name: task_evaluator(ready, built, network, rows[ready.name])
-            for ready in tasks
-            if rows[ready.name] is not None and len(rows[ready.name])
-        }
-        if not parts:
-            continue
-
-        def evaluate(parts: dict[str, Callable[..., Report]] = parts, split: str = split) -> dict[str, Report]:
-            reports = {
-                name: measure(thresholds.get(name) if split == "test" else None) for name, measure in parts.items()
-            }
-            for name, report in reports.items():
-                if split == "dev" and isinstance(report, PairReport):
-                    thresholds[name] = report.thresholds
-            return reports
-
-        found[split] = evaluate
-    return found
-
-
-def _finished(ready: Ready, reports: dict[str, dict[str, Report]]) -> TaskCard:
-    """The card of a task, with the thresholds that its dev rows chose."""
-    report = reports.get("dev", {}).get(ready.name)
-    if not isinstance(report, PairReport):
-        return ready.card
-    return replace(ready.card, threshold=report.threshold, accuracy_threshold=report.accuracy_threshold)
 
 
 def _try_out(
@@ -435,51 +314,6 @@ def _held(network: TaskNetwork, tasks: int) -> float:
     return (tasks - 1) * sum(weight.numel() * weight.element_size() for weight in trained) / 2**20
 
 
-def _metrics(
-    tasks: list[Ready], progress: Progress, reports: dict[str, dict[str, Report]], journal: list[dict[str, Any]],
-    learner: TaskLearner,
-) -> dict[str, Any]:  # fmt: skip
-    metrics = {ready.name: ready.card.metric for ready in tasks}
-    found: dict[str, Any] = {}
-    for split, own in reports.items():
-        found[split] = {name: report.to_dict() for name, report in own.items()}
-        if len(own) == len(tasks):
-            found[split][MEAN] = mean_scores(own, metrics)[MEAN]
-    found["metrics"] = metrics
-    found["training"] = {
-        "steps": progress.step,
-        "best_step": progress.best["step"] if progress.best else progress.step,
-        "evaluations": progress.evaluations,
-        "texts_per_second": progress.texts / progress.seconds if progress.seconds else None,
-        "seconds": progress.seconds,
-    }
-    met = met_in(journal)
-    if met is not None:
-        found["surgery"] = met.entry()
-    if learned := learner.learned_weights():
-        found["task_weights"] = learned
-    return found
-
-
-def met_in(journal: list[dict[str, Any]]) -> Conflicts | None:
-    """How the tasks got on with each other in all steps of a journal; None where no step had surgery."""
-    total: Conflicts | None = None
-    for entry in journal:
-        if "surgery" not in entry:
-            continue
-        meetings = {}
-        for pair, own in entry["surgery"].items():
-            one, _, other = pair.partition(" / ")
-            cosine = own["cosine"] if own["cosine"] is not None else 0.0
-            meetings[one, other] = Meeting(
-                steps=own["steps"], conflicts=own["conflicts"], cosines=cosine * own["steps"]
-            )
-        names = tuple(dict.fromkeys(name for pair in meetings for name in pair))
-        step = Conflicts(tasks=names, meetings=meetings)
-        total = step if total is None else total + step
-    return total
-
-
 def _identity(recipe: TaskRecipe, tasks: list[Ready], processes: int) -> str:
     """What must be equal for a checkpoint to be continued; where and how often things are stored does not matter."""
     plain = replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch")
@@ -496,32 +330,3 @@ def _tidy(out: Path, stages: int) -> None:
             os.replace(journal, out / JOURNAL.replace(".", f"-stage-{number}.", 1))
     shutil.rmtree(out / STAGES, ignore_errors=True)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-
-
-def evaluate_saved(
-    folder: Path, model: TaskModel, task: str | None = None, *, batch_size: int = 64
-) -> tuple[dict[str, dict[str, Report]], list[str]]:
-    """All tasks of a saved model, or one, on the dev and test rows that its own recipe names; and what to know."""
-    recipe = read_task_recipe(folder / RECIPE)
-    notes: list[str] = []
-    found: dict[str, dict[str, Report]] = {}
-    for table in recipe.task:
-        if task not in (None, table.name):
-            continue
-        card = model.card(table.name)
-        ready = read_task(recipe, table)
-        notes += ready.notes
-        own = {"threshold": card.threshold, "accuracy_threshold": card.accuracy_threshold}
-        thresholds = (
-            None if card.threshold is None else {name: value for name, value in own.items() if value is not None}
-        )
-        for split, records in (("dev", ready.data.dev), ("test", ready.data.test)):
-            if records is not None and len(records):
-                outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
-                report = judge(card, outputs, truth_of(card, records), thresholds)
-                found.setdefault(split, {})[card.name] = report
-    if not found:
-        raise SettingError(
-            f"{folder}: its recipe names no dev or test rows; give --task and FILE to measure a task on others."
-        )
-    return found, notes

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.assembly.choosing import needs_classmates, positive_from
-from nearfar.assembly.data import RunData, class_numbers, read_data
+from nearfar.assembly.data import RunData, class_numbers, layout_of, read_data
 from nearfar.assembly.objectives import build_terms
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows
 from nearfar.batching import Balanced, RandomOrder, Sampler
-from nearfar.data import Records, pair_targets, score_range, unit_scores
+from nearfar.data import Records, pair_targets, read, score_range, unit_scores
 from nearfar.encoding import Built
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
 from nearfar.errors import DataError, Problem, SettingError
-from nearfar.evaluation import class_report, embed_table, pair_report, score_report
+from nearfar.evaluation import ScoreReport, class_report, embed_table, pair_report, score_report
+from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
 from nearfar.recipe.tasks import Task, TaskKind, TaskRecipe
 from nearfar.seeding import stream
@@ -63,6 +64,9 @@ def read_task(recipe: TaskRecipe, task: Task) -> Ready:
         data = read_data(plain)
     except SettingError as error:
         raise SettingError(f"task {task.name!r}: {error}") from None
+    except DataError:
+        _check_purpose(task, plain)
+        raise
     kind = _kind(task, data.train)
     if head == "auto":
         head = "linear" if kind == "classes" else "joint"
@@ -95,6 +99,35 @@ def check_dev(tasks: list[Ready]) -> bool:
             "or dev = 0 for all tasks."
         )
     return not without
+
+
+def check_measured(ready: Ready) -> list[str]:
+    """Refuse dev and test rows that the task cannot be measured by, before it is trained; what to know of others."""
+    notes = []
+    for split, records in (("dev", ready.data.dev), ("test", ready.data.test)):
+        if records is None or not len(records):
+            continue
+        nothing = np.zeros((len(records), ready.card.outputs), dtype=np.float32)
+        try:
+            report = judge(ready.card, nothing, truth_of(ready.card, records))
+        except SettingError as error:
+            raise SettingError(f"task {ready.name!r}, its {split} rows: {error}") from None
+        if isinstance(report, ScoreReport) and "truth" in report.constant:
+            notes.append(
+                f"task {ready.name}: all scores of its {split} rows are alike, so that its correlation is 0 whatever "
+                "is learned"
+            )
+    return notes
+
+
+def _check_purpose(task: Task, plain: Recipe) -> None:
+    """Of rows that cannot be read for a task, say first that they are for no task."""
+    try:
+        train = read(plain.data.train, layout_of(plain), invalid=plain.data.invalid)
+    except DataError:
+        return
+    if train.labels is None and train.scores is None:
+        _kind(task, train)
 
 
 def _kind(task: Task, train: Records) -> TaskKind:
@@ -132,6 +165,10 @@ def _check_head(task: Task, head: str, train: Records) -> None:
         raise SettingError(
             f"task {task.name!r}: head.kind is {head!r}, which reads pairs of texts, and {train.source} has single "
             "texts; choose 'linear', or name both columns in [task.data]: text and pair."
+        )
+    if not task.head.symmetric and not head.startswith("joint"):
+        raise SettingError(
+            f"task {task.name!r}: head.symmetric is a setting of the joint heads, and head.kind is {head!r}; remove it."
         )
     if head != "concat" and (task.head.difference or task.head.product):
         key = "difference" if task.head.difference else "product"
@@ -244,12 +281,14 @@ def make_task_feed(ready: Ready, aim: Aim, built: Built, recipe: TaskRecipe) -> 
             table = table.join(singles)
     labels = _labels(ready, train)
     return Feed(
-        tokens=table, labels=labels, sampler=_sampler(ready, recipe, labels), lines=tuple(train.lines),
+        tokens=table, labels=labels, sampler=make_sampler(ready, recipe), lines=tuple(train.lines),
         source=train.source, columns=columns if len(columns) > 1 else (), targets=targets, groups=groups,
     )  # fmt: skip
 
 
-def _sampler(ready: Ready, recipe: TaskRecipe, labels: NDArray[np.int64]) -> Sampler:
+def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
+    """Which training rows of a task sit together in a batch."""
+    labels = _labels(ready, ready.data.train)
     size = ready.task.batch_size or recipe.batches.size
     seed = stream(recipe.seed, "task", ready.name)
     if ready.card.labels is not None and needs_classmates(ready.task.objective):
@@ -296,7 +335,8 @@ def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
     if (records.scores if card.labels is None else records.labels) is None:
         problem = Problem(
             records.source, f"task {card.name!r} is measured by {wanted}s, and the file has no {wanted} column",
-            f"Name it: --{wanted}.", line=records.lines[0] if records.lines else None,
+            f"Name the column: --{wanted}, or {wanted} in [task.data].",
+            line=records.lines[0] if records.lines else None,
         )  # fmt: skip
         raise DataError([problem])
     if card.labels is None:
@@ -337,9 +377,8 @@ def worst(
         wrong = sure > 0
         said, right = (card.low + outputs[:, 0] * wide).tolist(), (card.low + truth * wide).tolist()
     elif card.head["kind"] == "cosine":
-        cut = 0.5 if card.accuracy_threshold is None else card.accuracy_threshold
-        numbers = (outputs[:, 0] >= cut).astype(np.int64)
-        sure, wrong = np.abs(outputs[:, 0] - cut), numbers != truth
+        numbers = (outputs[:, 0] >= card.cut).astype(np.int64)
+        sure, wrong = np.abs(outputs[:, 0] - card.cut), numbers != truth
         said, right = [card.labels[place] for place in numbers], [card.labels[int(place)] for place in truth]
     else:
         chances = np.exp(outputs - outputs.max(axis=1, keepdims=True))

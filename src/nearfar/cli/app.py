@@ -172,14 +172,20 @@ def evaluate(
     ] = 0,
     json_: JsonOption = False,
 ) -> None:
-    """Measure a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite."""
+    """Measure a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite.
+
+    A model of several tasks is measured in one of them on FILE, or without FILE in all of them on the dev and test rows
+    of its recipe, with their mean.
+    """
     from nearfar.cli.tasks import evaluate_tasks_command, holds_tasks
     from nearfar.cli.using import evaluate_command, file_or_suite
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
     if task is not None or (holds_tasks(model) and suite is None and corpus is None):
-        evaluate_tasks_command(model, task, source, layout, invalid, batch_size, mistakes=mistakes, as_json=json_)
+        evaluate_tasks_command(
+            model, task, source, layout, invalid, batch_size, mistakes=mistakes, threshold=threshold, as_json=json_
+        )
         return
     if mistakes:
         raise SettingError("--mistakes shows those of a task: of a model trained with [[task]] tables.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -46,7 +47,7 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
     for column in ("precision", "recall", "F1", "texts"):
         scores.add_column(column, justify="right")
     for name, row in report.per_class.items():
-        scores.add_row(name, *(f"{row[key]:.4f}" for key in ("precision", "recall", "f1")), f"{row['texts']:,}")
+        scores.add_row(escape(name), *(f"{row[key]:.4f}" for key in ("precision", "recall", "f1")), f"{row['texts']:,}")
     scores.add_section()
     for name, value in report.scores.items():
         scores.add_row(name, "", "", f"{value:.4f}", f"{report.rows:,}")
@@ -55,11 +56,11 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
     confusion = Table(title="confusion: rows are the truth, columns the prediction", title_justify="left")
     confusion.add_column("")
     for name in report.classes:
-        confusion.add_column(name, justify="right")
+        confusion.add_column(escape(name), justify="right")
     for place, name in enumerate(report.classes):
         cells = [
             f"[bold]{count}[/bold]" if place == column else str(count)
             for column, count in enumerate(report.confusion[place])
         ]
-        confusion.add_row(name, *cells)
+        confusion.add_row(escape(name), *cells)
     return Group(scores, confusion)

@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from nearfar.errors import DataError, OutputError, Problem, SettingError
+from nearfar.errors import DataError, OutputError, Problem, RecipeError, SettingError
 from nearfar.recipe import Override
 from nearfar.recipe.tasks import has_tasks, read_task_recipe, task_toml
 
@@ -38,8 +39,10 @@ def train_tasks_command(
     path: Path, out: Path, overrides: Sequence[Override], *, resume: bool, overwrite: bool, dry_run: bool
 ) -> None:
     """Train the tasks, and say what came out."""
-    from nearfar.assembly.multitask import plan_tasks, run_tasks
+    from nearfar.assembly.multitask import run_tasks
+    from nearfar.assembly.task_plan import plan_tasks
 
+    _check_flags(overrides)
     recipe = read_task_recipe(path, overrides)
     if dry_run:
         chosen, _, notes = plan_tasks(recipe)
@@ -96,12 +99,12 @@ def predict_tasks_command(
 
 def evaluate_tasks_command(
     model_name: str, task: str | None, source: str | None, layout: Layout, invalid: str | None, batch_size: int, *,
-    mistakes: int = 0, as_json: bool,
+    mistakes: int = 0, threshold: float | None = None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure one task on a file, or all tasks on the dev and test rows of their own recipe."""
     from rich.console import Console
 
-    from nearfar.assembly.multitask import MEAN, evaluate_saved, mean_scores
+    from nearfar.assembly.task_scores import MEAN, evaluate_saved, mean_scores
     from nearfar.assembly.tasks import judge, truth_of, worst
     from nearfar.cli.tables import report_table
     from nearfar.cli.using import handling, say_notes
@@ -112,6 +115,8 @@ def evaluate_tasks_command(
     if source is None:
         if mistakes:
             raise SettingError("--mistakes are those of one task on a file; give --task and FILE.")
+        if threshold is not None:
+            raise SettingError("--threshold is for one task on a file; give --task and FILE.")
         named = None if task is None else model.card(task).name
         found, notes = evaluate_saved(Path(model_name), model, named, batch_size=batch_size)
         metrics = {card.name: card.metric for card in model.tasks.values()}
@@ -119,14 +124,15 @@ def evaluate_tasks_command(
             values: dict[str, Any] = {}
             for split, reports in found.items():
                 values[split] = {name: report.to_dict() for name, report in reports.items()}
-                values[split][MEAN] = mean_scores(reports, metrics)[MEAN]
+                if len(reports) == len(metrics):
+                    values[split][MEAN] = mean_scores(reports, metrics)[MEAN]
             sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
         else:
             for split, reports in found.items():
                 Console().print(_table(split, reports, metrics))
         say_notes(notes)
         return
-    card = model.card(task)
+    card = _with_threshold(model.card(task), threshold)
     records = read(source, layout, invalid=handling(invalid))
     _check_shape(card, records)
     outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
@@ -139,7 +145,7 @@ def evaluate_tasks_command(
     else:
         Console().print(report_table(report, f"{card.name}, {source}: {len(records):,} rows"))
         if mistakes:
-            Console().print(_mistakes(wrong))
+            Console().print(_mistakes(wrong, card, len(records)))
     say_notes(f"{source}: {note}" for note in records.notes)
 
 
@@ -158,6 +164,32 @@ def export_command(model_name: str, task: str | None, out: Path, *, overwrite: b
     card = model.card(task)
     export_task(model, card.name, out)
     sys.stderr.write(f"saved to {out}; open it with AutoModelForSequenceClassification.from_pretrained\n")
+
+
+def _check_flags(overrides: Sequence[Override]) -> None:
+    """Refuse flags for tables that every task has of its own."""
+    problems = [
+        Problem(
+            override.flag, f"a recipe of several tasks has no table [{override.path[0]}] for all of them",
+            f"Write it in a [[task]]; for the first one: --set task.0.{'.'.join(override.path)}=VALUE.",
+        )
+        for override in overrides
+        if override.path[0] in ("data", "head", "objective")
+    ]  # fmt: skip
+    if problems:
+        raise RecipeError(problems)
+
+
+def _with_threshold(card: TaskCard, threshold: float | None) -> TaskCard:
+    """The task with another threshold, where one is asked for."""
+    if threshold is None:
+        return card
+    if card.labels is None or card.head["kind"] != "cosine":
+        raise SettingError(
+            f"--threshold is the cosine from which a pair is a yes, and task {card.name!r} has "
+            f"{'scores' if card.labels is None else 'the head ' + repr(card.head['kind'])}; leave it out."
+        )
+    return replace(card, threshold=threshold, accuracy_threshold=threshold)
 
 
 def _thresholds(card: TaskCard) -> dict[str, float] | None:
@@ -194,14 +226,20 @@ def _table(split: str, reports: dict[str, Report], metrics: dict[str, str]) -> A
     return table
 
 
-def _mistakes(rows: list[dict[str, Any]]) -> Any:
+def _mistakes(rows: list[dict[str, Any]], card: TaskCard, total: int) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title="most confident mistakes", title_justify="left")
-    for column in ("line", "text", "truth", "said", "how sure"):
+    if not rows:
+        return Text(f"none of {total:,} rows is wrong")
+    graded = card.labels is None
+    sure = "error" if graded else "from the threshold" if card.head["kind"] == "cosine" else "probability"
+    table = Table(title="largest errors" if graded else "most confident mistakes", title_justify="left")
+    for column in ("line", "text", "truth", "said", sure):
         table.add_column(column)
     for row in rows:
         said = row["said"] if isinstance(row["said"], str) else f"{row['said']:.3g}"
         truth = row["truth"] if isinstance(row["truth"], str) else f"{row['truth']:.3g}"
-        table.add_row(str(row["line"]), " | ".join(row["texts"]), truth, said, f"{row['sure']:.3f}")
+        cells = (str(row["line"]), " | ".join(row["texts"]), truth, said, f"{row['sure']:.3f}")
+        table.add_row(*map(Text, cells))  # texts and labels may have brackets, which are no markup
     return table

@@ -45,7 +45,7 @@ def _equal_network(model: TaskModel, card: TaskCard) -> Any | None:
     """The architecture with its own class head, given our weights; None where they have no place in it."""
     from transformers import AutoModelForSequenceClassification
 
-    head: Any = model.network.head.tasks[card.name]
+    head: Any = model.network.head.of(card.name)
     if not isinstance(head, LinearHead) or card.labels is None:
         raise SettingError(
             f"task {card.name!r} has the head {card.head['kind']!r}, which looks at a pair in a way that no ordinary "

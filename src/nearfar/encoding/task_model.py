@@ -53,7 +53,7 @@ class TaskCard:
     """The range of the training scores, to which outputs from 0 to 1 are mapped."""
     threshold: float | None = None
     accuracy_threshold: float | None = None
-    """Where a yes begins under a cosine head."""
+    """Where a yes begins under a cosine head: for the best F1 of the dev rows, and for their best accuracy."""
 
     @property
     def reads(self) -> Reads:
@@ -65,6 +65,12 @@ class TaskCard:
     def outputs(self) -> int:
         """How many numbers the head gives."""
         return 1 if self.labels is None or self.head.get("kind") == "cosine" else len(self.labels)
+
+    @property
+    def cut(self) -> float:
+        """Where a yes begins under a cosine head, by the task's own metric; one half where no dev rows chose."""
+        chosen = self.accuracy_threshold if self.metric == "accuracy" else self.threshold
+        return 0.5 if chosen is None else chosen
 
 
 class HeadSet(nn.Module):
@@ -79,19 +85,28 @@ class HeadSet(nn.Module):
     def __init__(self, dim: int, cards: Sequence[TaskCard], *, shared: bool) -> None:
         super().__init__()
         self.shared = SharedLayer(dim) if shared else None
-        self.tasks = nn.ModuleDict({card.name: _make_head(card, dim) for card in cards})
+        self.tasks = nn.ModuleDict({_key(card.name): _make_head(card, dim) for card in cards})
 
     def forward(self, task: str, vectors: Sequence[Tensor]) -> Tensor:
         """(b, d) vectors of each column of a task -> (b, k).
 
         The cosine is that of the encoder's own vectors: the shared layer is not in front of it.
         """
-        head = self.tasks[task]
+        head = self.of(task)
         seen = list(vectors)
         if self.shared is not None and not isinstance(head, CosineHead):
             seen = [self.shared(column) for column in seen]
         outputs: Tensor = head(*seen)
         return outputs
+
+    def of(self, task: str) -> nn.Module:
+        """The head of a task."""
+        return self.tasks[_key(task)]
+
+
+def _key(task: str) -> str:
+    """The name of a head among modules, which have uses of their own for names such as type and train."""
+    return f"{task}+" if hasattr(nn.ModuleDict(), task) else task
 
 
 def _make_head(card: TaskCard, dim: int) -> LinearHead | PairHead:
@@ -152,7 +167,7 @@ class TaskNetwork(nn.Module):
 
     def outputs(self, task: str) -> int:
         """How many numbers a task's head gives."""
-        head: Any = self.head.tasks[task]
+        head: Any = self.head.of(task)
         return int(head.classes if isinstance(head, LinearHead) else head.outputs)
 
 
@@ -236,8 +251,7 @@ def answer(card: TaskCard, outputs: NDArray[np.float32]) -> Answer:
         return Answer(None, {}, card.low + float(outputs[0]) * (card.high - card.low))
     if card.head["kind"] == "cosine":
         cosine = float(outputs[0])
-        cut = 0.5 if card.threshold is None else card.threshold
-        return Answer(card.labels[int(cosine >= cut)], {}, cosine)
+        return Answer(card.labels[int(cosine >= card.cut)], {}, cosine)
     chances = np.exp(outputs - outputs.max(), dtype=np.float64)
     chances /= chances.sum()
     return Answer(card.labels[int(outputs.argmax())], dict(zip(card.labels, chances.tolist(), strict=True)), None)

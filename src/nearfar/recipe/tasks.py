@@ -251,6 +251,9 @@ def _check(recipe: TaskRecipe, where: str, lines: Sequence[int | None]) -> None:
         if not NAME.fullmatch(task.name):
             remedy = "Use letters, digits, - and _, such as sentiment."
             problems.append(Problem(where, "a task cannot have this name", remedy, lines[place], value=task.name))
+        elif task.name == "mean":
+            message = "a task cannot have the name mean, which is that of the score over all tasks"
+            problems.append(Problem(where, message, "Give it another name.", lines[place]))
         elif task.name in seen:
             message = f"two tasks have the name {task.name!r}, the {_nth(seen[task.name])} and the {_nth(place)}"
             problems.append(Problem(where, message, "Give one of them another name.", lines[place]))
@@ -263,6 +266,9 @@ def _check(recipe: TaskRecipe, where: str, lines: Sequence[int | None]) -> None:
     if recipe.training.metric != "auto":
         message = f"training.metric is {recipe.training.metric!r}, but the mean of the tasks' scores picks the model"
         problems.append(Problem(where, message, "Remove it; each [[task]] has a metric of its own."))
+    if recipe.training.surgery == "none" and recipe.training.combine != "mean":
+        message = f"training.combine is {recipe.training.combine!r}, but there is no surgery after which it would count"
+        problems.append(Problem(where, message, 'Remove it, or write training.surgery = "pcgrad".'))
     if problems:
         raise RecipeError(problems)
 

@@ -263,7 +263,11 @@ def _single_scores(source: Source) -> Section:
         [said(name), *(f"{record.scores[name]:.4f}" if name in record.scores else "–" for record in source.done)]
         for name in names
     ]
-    return section("scores", "Scores", table(columns, rows))
+    told = ", ".join(f"{value:.4f} on the {split} rows" for split, value in source.means.items())
+    chose = ", by which the weights were chosen" if "dev" in source.means else ""
+    return section(
+        "scores", "Scores", table(columns, rows), *([note(f"Mean over the tasks: {told}{chose}.")] * bool(told))
+    )
 
 
 def _headed(name: str, place: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -73,6 +74,8 @@ class Source:
     """The folder of a single run; None for a study."""
     tasks: Mapping[str, str] = field(default_factory=dict)
     """The metric of each task, of a run on several."""
+    means: Mapping[str, float] = field(default_factory=dict)
+    """The mean over the tasks on the dev and test rows, of a run on several."""
     errors: tuple[TaskErrors, ...] = ()
     """The mistakes in each task, where somebody looked."""
 
@@ -224,7 +227,7 @@ def _run(folder: Path) -> Source:
     shared = Record(
         id="run", data="train rows", limit=None, contender=name, seed=0, fold=0, status="done", metric=metric,
         kind=kind, versions=card.get("versions") or {}, seconds=spent, folder=folder,
-        recipe={"objective": card.get("objective") or {}},
+        recipe=_task_settings(folder) if tasks else {"objective": card.get("objective") or {}},
     )  # fmt: skip
     measured = [
         (f"{split} rows", metrics[split], metric) if not tasks else (f"{task}, {split} rows", metrics[split][task], own)
@@ -242,7 +245,21 @@ def _run(folder: Path) -> Source:
         ),
         contenders={name: {}}, cells=(),
     )  # fmt: skip
-    return Source(plan, records, folder, tasks)
+    means = {split: metrics[split]["mean"] for split in splits if tasks and "mean" in metrics[split]}
+    return Source(plan, records, folder, tasks, means)
+
+
+def _task_settings(folder: Path) -> dict[str, Any]:
+    """What the recipe of a run on several tasks says, but for the files: each task under its name."""
+    try:
+        values = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+        tables = {table.pop("name"): table for table in values["task"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    for table in (*tables.values(), *values.get("stage", ())):
+        table.pop("data", None)
+    stages = {str(number): table for number, table in enumerate(values.pop("stage", ()), 1)}
+    return {**values, "task": tables, **({"stage": stages} if stages else {})}
 
 
 def _measured(shared: Record, name: str, values: dict[str, Any], metric: str) -> Record:
@@ -254,7 +271,7 @@ def _measured(shared: Record, name: str, values: dict[str, Any], metric: str) ->
     confusion = values.get("confusion") or []
     return replace(
         shared, id=name, data=name, metric=metric, per_class=per_class, labels=values.get("classes") or [],
-        confusion=confusion, scores={key: value for key, value in values.items() if isinstance(value, int | float)},
+        confusion=confusion, scores={key: value for key, value in values.items() if isinstance(value, float)},
         test=sum(map(sum, confusion)),
     )  # fmt: skip
 
