@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from tests.cli.test_pairs import call
 from tests.training.runs import StopAt, digest
 
 from nearfar.assembly import run
@@ -20,7 +21,7 @@ from nearfar.assembly.choosing import choose
 from nearfar.assembly.data import read_data
 from nearfar.assembly.objectives import build_terms
 from nearfar.encoding import build, load, tokenize
-from nearfar.errors import Interrupted, SettingError
+from nearfar.errors import DataError, Interrupted, SettingError
 from nearfar.recipe import Recipe, build_recipe
 from nearfar.recipe.objectives import SimCSE
 from nearfar.training import Batch, Learner, read_journal
@@ -131,15 +132,27 @@ def test_a_run_that_only_loses_keeps_the_encoder_and_says_so(files, tmp_path):
     assert summary.reports["dev"].scores["spearman"] == pytest.approx(start, abs=1e-6)
 
 
-def test_no_dev_rows_are_fine_and_the_last_weights_are_kept(files, tmp_path):
-    """data.dev = 0 says the same as leaving it out."""
-    for dev in ({}, {"dev": 0}):
-        run(
-            recipe_of(files["plain"], {"name": "simcse"}, data=dev),
-            tmp_path / str(len(dev)),
-            console=Console(quiet=True),
-        )
+def test_the_command_warns_of_it_once(files, tmp_path):
+    code, _, errors = call(
+        "train", str(files["plain"]), "--objective", "simcse", "--dev", str(files["pairs"]), "--encoder", "toy",
+        "--learning-rate", "0.05", "--set", "training.warmup=0", "--epochs", "3", "--batch-size", "12", "--out",
+        str(tmp_path / "model"),
+    )  # fmt: skip
+    assert (code, errors.count("warning: ")) == (0, 1), errors
+    assert "so the encoder is kept as it was" in errors
+    assert "kept the weights of step" not in errors
 
+
+def test_no_dev_rows_are_fine_and_the_last_weights_are_kept(files, tmp_path):
+    """data.dev = 0 says the same as leaving it out, which is told."""
+    told = []
+    for dev in ({}, {"dev": 0}):
+        screen = io.StringIO()
+        recipe = recipe_of(files["plain"], {"name": "simcse"}, data=dev)
+        run(recipe, tmp_path / str(len(dev)), console=Console(file=screen, width=400))
+        told.append("note: no dev data: plain texts have nothing to be measured by" in screen.getvalue())
+
+    assert told == [True, False]
     assert digest(tmp_path / "0") == digest(tmp_path / "1")
     assert json.loads((tmp_path / "1" / "metrics.json").read_text())["training"]["evaluations"] == []
 
@@ -216,6 +229,19 @@ def test_supervised_simcse_is_its_formula_on_triplets():
 BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "views of triplets": ("triplets", {"name": "simcse", "views": "words"}, {}, r'objective\.views = "dropout"'),
     "mirrored triplets": ("triplets", {"name": "mirror"}, {}, r"use simcse, or set objective\.masked"),
+    "a weight of negatives that are not there": (
+        "plain",
+        {"name": "simcse", "hard_negative_weight": 0.7},
+        {},
+        r"have a negative each \(triplets\).*set it to 0",
+    ),
+    "a batch of one": ("plain", {"name": "simcse"}, {"batches": {"size": 1}}, r"batches\.size is 1.*set 2 or more"),
+    "a batch of one masked": (
+        "plain",
+        {"name": "mirror"},
+        {"batches": {"size": 1}},
+        "mirror tells the texts of a batch",
+    ),
     "two ways at once": (
         "plain",
         {"name": "blend", "parts": {"a": {"name": "mirror"}, "b": {"name": "simcse", "views": "words"}}},
@@ -230,3 +256,47 @@ def test_what_cannot_work_is_refused_with_the_remedy(case, files, tmp_path):
     name, objective, tables, remedy = BAD[case]
     with pytest.raises(SettingError, match=remedy):
         run(recipe_of(files[name], objective, **tables), tmp_path / "model", console=Console(quiet=True))
+
+
+@pytest.mark.parametrize("content", ["one line\n", "the same\n" * 9])
+def test_one_text_alone_is_refused(content, tmp_path):
+    """It would train on nothing, with a loss of 0."""
+    (tmp_path / "one.txt").write_text(content)
+    with pytest.raises(DataError, match=r"one\.txt: there is only one training text.*two different texts at least"):
+        read_data(recipe_of(tmp_path / "one.txt", {"name": "simcse"}))
+
+
+def test_a_limit_that_leaves_one_text_is_refused(files):
+    with pytest.raises(DataError, match="there is only one training text"):
+        read_data(recipe_of(files["plain"], {"name": "mirror"}, data={"limit": 1}))
+    assert len(read_data(recipe_of(files["plain"], {"name": "mirror"}, data={"limit": 2})).train) == 2
+
+
+def test_a_triplet_has_its_negative_in_a_batch_of_one(files, tmp_path):
+    recipe = recipe_of(files["triplets"], {"name": "simcse"}, batches={"size": 1}, data={"limit": 3})
+    run(recipe, tmp_path / "model", console=Console(quiet=True))
+    assert all(entry["loss"] > 0 for entry in read_journal(tmp_path / "model" / "journal.jsonl") if "loss" in entry)
+
+
+def test_dev_rows_of_plain_texts_must_be_comparable(files):
+    with pytest.raises(DataError, match=r"the dev rows of plain texts are pairs.*scored pairs.*--dev") as error:
+        read_data(recipe_of(files["plain"], {"name": "simcse"}, data={"dev": str(files["plain"])}))
+    assert "class objective" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("objective", "encoder", "same"),
+    [
+        ({"name": "simcse"}, {"dropout": 0.0}, True),
+        ({"name": "mirror", "masked": 0}, {"dropout": 0.0}, True),
+        ({"name": "simcse"}, {}, False),
+        ({"name": "mirror"}, {"dropout": 0.0}, False),
+        ({"name": "simcse"}, {"dropout": 0.0, "drophead": 0.2}, False),
+        ({"name": "simcse"}, {"dropout": 0.0, "cutoff": 0.2}, False),
+    ],
+)
+def test_two_views_that_are_the_same_are_told_of(objective, encoder, same, files, tmp_path):
+    told = io.StringIO()
+    recipe = recipe_of(files["plain"], objective, encoder=encoder, training={"max_steps": 1})
+    run(recipe, tmp_path / "model", console=Console(file=told, width=400))
+    assert ("note: toy has no dropout here, so both views of a text are the same" in told.getvalue()) is same

@@ -100,7 +100,7 @@ def read_data(recipe: Recipe) -> RunData:
             if records is None or isinstance(found, Problem):
                 continue
             if kind != "classes" and isinstance(other := kind_of(records, pairwise=True), Problem):
-                problems.append(other)
+                problems.append(_not_comparable(records, role) if kind == "plain" else other)
                 continue
             if kind != "classes":
                 notes.extend(_unclear(records))
@@ -127,7 +127,12 @@ def read_data(recipe: Recipe) -> RunData:
                 "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
                 "name a file of scored pairs instead."
             )
-        dev_setting = 0.0 if dev_setting == "auto" else dev_setting
+        if dev_setting == "auto":
+            dev_setting = 0.0
+            notes.append(
+                "no dev data: plain texts have nothing to be measured by, so the last weights are kept, better or "
+                "worse than before; set data.dev (--dev) to a file of scored pairs to choose by"
+            )
     if dev_setting == "auto":
         rows = len(_sampled(train, recipe)[0])
         dev_setting = AUTO_SHARE if rows >= AUTO_ROWS else 0.0
@@ -139,6 +144,8 @@ def read_data(recipe: Recipe) -> RunData:
     if isinstance(dev_setting, float | int) and dev_setting > 0:
         train, dev = _divide(train, dev_setting, recipe.seed, "dev")
     train, told = _sampled(train, recipe)
+    if kind == "plain" and len(set(train.texts[0])) < 2:
+        raise DataError([_one_text(train)])
     return RunData(train, dev, test, classes, (*notes, *told), kind)
 
 
@@ -249,6 +256,21 @@ def _one_class(records: Records) -> Problem:
     return Problem(
         records.source, "all rows have the same label, so there is nothing to tell apart",
         "Add rows of another class.", value=records.labels[0] if records.labels else None,
+    )  # fmt: skip
+
+
+def _one_text(records: Records) -> Problem:
+    return Problem(
+        records.source, "there is only one training text, and no other that it could be told from",
+        "Give two different texts at least, and better thousands.", value=records.texts[0][0],
+    )  # fmt: skip
+
+
+def _not_comparable(records: Records, role: str) -> Problem:
+    return Problem(
+        records.source, f"the {role} rows of plain texts are pairs, and the file has single texts",
+        f"Name a file of scored pairs, such as one of STS (data.{role}, or --{role}), or leave it out.",
+        line=records.lines[0] if records.lines else None,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.nn import Dropout
 
 from nearfar.assembly.choosing import COMPARING, needs_classmates, parts_of, positive_from
 from nearfar.assembly.data import RunData
@@ -37,6 +38,7 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
     if data.kind != "classes":
         augment = _changed_view(objectives, built, data, rows)
     if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
+        _check_company(recipe, objectives, rows)
         groups = rows.groups(positive_from(recipe.objective))
     return Feed(
         tokens=rows.table,
@@ -49,6 +51,22 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
         groups=groups,
         augment=augment,
     )
+
+
+def _check_company(recipe: Recipe, objectives: Sequence[Objective], rows: Rows) -> None:
+    """Refuse rows and batches in which a text has nothing to be told from."""
+    if len(rows.columns) > 2:  # each row has a negative of its own
+        return
+    if any(isinstance(part, SimCSE) and part.hard_negative_weight for part in objectives):
+        raise SettingError(
+            "objective.hard_negative_weight is for rows that have a negative each (triplets), and these have none; "
+            "set it to 0."
+        )
+    if recipe.batches.size == 1:
+        raise SettingError(
+            f"batches.size is 1, and {recipe.objective.name} tells the texts of a batch from each other; set 2 or "
+            "more, 64 is usual."
+        )
 
 
 def _second_view(views: str, built: Built, data: RunData, rows: Rows) -> Augment | None:
@@ -93,6 +111,19 @@ def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, 
     return make_augment(
         name, table=rows.table, texts=texts, tokenizer=built.tokenizer, max_length=built.max_length, **settings
     )
+
+
+def twins(feed: Feed, recipe: Recipe, data: RunData, built: Built) -> list[str]:
+    """What a user should know where both views of a plain text are the same."""
+    settings = recipe.encoder
+    drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
+    if data.kind != "plain" or feed.augment is not None or drops or settings.drophead or settings.cutoff:
+        return []
+    return [
+        f"{settings.name} has no dropout here, so both views of a text are the same, and only other texts teach; "
+        "set encoder.dropout (0.1 is usual), or change the second view: objective.views of simcse, objective.masked "
+        "of mirror"
+    ]
 
 
 def company(feed: Feed, recipe: Recipe) -> list[str]:

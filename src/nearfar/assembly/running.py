@@ -20,7 +20,7 @@ from rich.console import Console
 from nearfar.assembly.card import model_card, versions
 from nearfar.assembly.choosing import FEW_ROWS, parts_of, trains_head
 from nearfar.assembly.data import RunData, read_data
-from nearfar.assembly.feeding import company, make_feed
+from nearfar.assembly.feeding import company, make_feed, twins
 from nearfar.assembly.heads import fit_head
 from nearfar.assembly.objectives import build_terms
 from nearfar.assembly.output import (
@@ -252,7 +252,7 @@ def _prepare(
     learner = Learner(model, terms, precision=precision, weighting=weighting, projection=projection, masked=masked)
     learner.to(accelerator.device)
     feed = make_feed(stage, built, data, parts.train)
-    notes += company(feed, recipe)
+    notes += [*company(feed, recipe), *twins(feed, recipe, data, built)]
     plan = plan_run(feed, recipe.training)
     chunk = recipe.batches.chunk
     size = min(recipe.batches.size or 1, chunk * accelerator.num_processes if chunk else len(feed))
@@ -293,7 +293,10 @@ def _lost(progress: Progress, recipe: Recipe) -> str | None:
     before = progress.best["scores"][metric]
     after = max(entry["scores"][metric] for entry in progress.evaluations[1:])
     if after == before:
-        return f"the dev {metric} stayed at {before:.4f}, so the encoder is kept as it was"
+        return (
+            f"the dev {metric} stayed at {before:.4f} at best, so the encoder is kept as it was; more texts or epochs, "
+            "or another objective, may do better"
+        )
     return (
         f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so the encoder is kept as it was; these "
         "texts may have nothing to teach it, or a lower training.learning_rate may help"

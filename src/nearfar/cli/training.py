@@ -55,13 +55,7 @@ def train_command(
     for name, report in summary.reports.items():
         console.print(report_table(report, f"{name}: {report.rows:,} rows"))
     best = summary.progress.best
-    if best is not None and best["step"] == 0:
-        console.print(
-            "warning: no step of the training improved the dev score, so the model has the encoder's own weights; "
-            "fewer or slower steps (training.learning_rate), or another objective, may do better",
-            highlight=False,
-        )
-    elif best is not None:
+    if best is not None and best["step"]:  # step 0 was told of when the training ended
         console.print(f"kept the weights of step {best['step']}, the best on the dev rows", highlight=False)
     use = "predict" if summary.classifies else "embed"
     console.print(f"saved to {out}; try: nearfar {use} {out} FILE", highlight=False, soft_wrap=True)
