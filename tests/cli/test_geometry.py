@@ -12,10 +12,11 @@ from sentence_transformers import SentenceTransformer
 from tests.cli.test_pairs import call
 
 import nearfar
-from nearfar.assembly import run
+from nearfar.assembly import run, straightening
 from nearfar.cli import geometry as command
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
+from nearfar.evaluation.geometry import CosineHistogram
 from nearfar.recipe import build_recipe
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
@@ -150,6 +151,31 @@ def test_tiny_files_have_finite_measures(tmp_path, content):
     assert "nan" not in shown.lower()
 
 
+def test_nothing_is_not_printed_as_less_than_nothing(tmp_path):
+    """Texts that are all the same differ by rounding."""
+    (tmp_path / "same.txt").write_text("the same\n" * 9)
+    alone, _ = good("geometry", "toy", str(tmp_path / "same.txt"))
+    beside, _ = good("geometry", "toy", str(tmp_path / "same.txt"), "--before", "toy")
+
+    assert "-0.0000" not in alone + beside
+    assert "+0.0000" in beside
+
+
+def test_a_narrow_cone_has_finer_bars_for_both_models_alike():
+    """Lines of 0.05 where all cosines lie within half of what there can be, of 0.1 where they do not."""
+    narrow, wide = np.zeros((2, 40), dtype=int)
+    narrow[34:40], wide[[3, 39]] = 5, 5
+
+    def histogram(counts: np.ndarray) -> CosineHistogram:
+        return CosineHistogram(tuple(np.linspace(-1, 1, 41).tolist()), (0,) * 40, tuple(counts.tolist()))
+
+    assert command._step([histogram(narrow)]) == 1
+    assert command._step([histogram(narrow), histogram(wide)]) == 2
+    assert command._step([histogram(np.zeros(40, dtype=int))]) == 1
+    out, _ = good("geometry", "toy", "texts.txt", "--before", "toy")
+    assert "│ +0.95 │" in out
+
+
 def test_both_texts_of_pairs_are_measured():
     out, _ = good("geometry", "toy", "sts.jsonl", "--json")
 
@@ -271,6 +297,25 @@ def test_training_from_a_whitened_folder_starts_from_the_encoder_and_says_so(tmp
     assert model.embed(["a text"]).shape == (1, 64)
 
 
+def test_the_last_line_says_what_became_of_the_width(tmp_path):
+    _, kept = good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "same"), "--method", "all-but-the-top")
+    _, fewer = good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "fewer"), "--dims", "8")
+
+    assert "vectors keep their 64 numbers, by the all-but-the-top map of 90 texts; saved to" in kept
+    assert "vectors of 64 numbers become 8, by the whitening of 90 texts; saved to" in fewer
+
+
+def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, monkeypatch):
+    """And whoever waits is told how far it is, in lines where there is no terminal."""
+    good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "whole"), "--dims", "8")
+    monkeypatch.setattr(straightening, "PIECE", 40)
+    _, errors = good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "pieces"), "--dims", "8")
+
+    assert "40/90 texts" in errors
+    whole, pieces = (nearfar.load(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
+    np.testing.assert_allclose(pieces @ pieces.T, whole @ whole.T, atol=1e-3)
+
+
 def test_few_texts_are_told(tmp_path):
     (tmp_path / "few.txt").write_text("one text\nanother one\na third\n")
     _, errors = good("whiten", "toy", str(tmp_path / "few.txt"), "--out", str(tmp_path / "white"))
@@ -287,12 +332,14 @@ def test_few_texts_are_told(tmp_path):
         (("texts.txt", "--dims", "3", "--method", "all-but-the-top"), "--dims is of whitening"),
         (("texts.txt", "--remove", "3"), "--remove is of all-but-the-top"),
         (("texts.txt", "--remove", "64", "--method", "all-but-the-top"), "nothing is left"),
-        (("one.txt",), "two vectors or more"),
+        (("one.txt",), "one.txt: a map is fitted to texts that differ, and there is only one (got 'one text')"),
+        (("same.txt",), "same.txt: a map is fitted to texts that differ, and there is only one (got 'the same')"),
         (("missing.txt",), "there is no such file"),
     ],
 )
 def test_a_map_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, arguments, words):
     Path("one.txt").write_text("one text\n")
+    Path("same.txt").write_text("the same\n" * 9)
     errors = refused("whiten", "toy", *arguments, "--out", str(tmp_path / "white"))
 
     assert words in errors
@@ -302,7 +349,9 @@ def test_a_map_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, arguments,
 def test_a_model_is_not_whitened_into_itself_and_a_full_folder_not_replaced(tmp_path):
     assert "this is the model itself" in refused("whiten", "trained", "texts.txt", "--out", "trained", "--overwrite")
     (tmp_path / "file.txt").write_text("mine")
-    assert "not empty" in refused("whiten", "toy", "texts.txt", "--out", str(tmp_path))
+    told = refused("whiten", "toy", "texts.txt", "--out", str(tmp_path))
+    assert "the folder is not empty. Replace it with --overwrite" in told
+    assert "--resume" not in told, "there is no such flag here"
     assert nearfar.load("trained").card.transform is None
 
 
@@ -336,7 +385,17 @@ def test_the_folder_may_come_from_the_environment(monkeypatch):
         (("--suite", "sts", "--data", "nowhere"), "nowhere: there is no such folder"),
         (("--suite", "sts", "--data", "trained"), "holds no data set of the suite sts"),
         (("--suite", "stss", "--data", "data"), "--suite is sts or all"),
+        (("--suite", "sts", "--data", "sts.jsonl"), "this is a file, and a suite is a folder of such files"),
     ],
 )
 def test_a_suite_that_cannot_be_measured_is_refused(arguments, words):
     assert words in refused("evaluate", "toy", *arguments)
+
+
+def test_a_set_without_a_correlation_is_told_of_in_plain_words(tmp_path):
+    write(str(tmp_path / "stsb.jsonl"), [{**row, "score": 3} for row in PAIRS])
+    write(str(tmp_path / "sts12.jsonl"), PAIRS[:1])
+    _, errors = good("evaluate", "toy", "--suite", "sts", "--data", str(tmp_path))
+
+    assert "note: stsb: all scores are the same, which counts as a correlation of 0" in errors
+    assert "note: sts12: it has one pair, which counts as a correlation of 0" in errors

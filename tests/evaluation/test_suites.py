@@ -105,6 +105,29 @@ def test_one_score_throughout_is_told_and_counts_zero(tmp_path):
     score = evaluate_suite(nearfar.load("toy"), sets).sets["stsb"]
 
     assert (score.spearman, score.constant) == (0.0, ("truth",))
+    assert score.doubt == "all scores are the same, which counts as a correlation of 0"
+
+
+@pytest.mark.parametrize(
+    ("score", "doubt"),
+    [
+        (SetScore(9, 12.0, ()), None),
+        (SetScore(1, 0.0, ("truth", "predicted")), "it has one pair, which counts as a correlation of 0"),
+        (SetScore(9, 0.0, ("predicted",)), "all cosines are the same, which counts as a correlation of 0"),
+        (SetScore(9, 0.0, ("truth", "predicted")), "all scores and all cosines are the same, which counts as a "
+         "correlation of 0"),
+    ],
+)  # fmt: skip
+def test_a_correlation_that_is_none_says_why(score, doubt):
+    assert score.doubt == doubt
+
+
+def test_the_texts_are_counted_after_each_set(folder):
+    sets, _ = read_suite(str(folder), "sts")
+    told: list[int] = []
+    evaluate_suite(nearfar.load("toy"), sets, watch=told.append)
+
+    assert told == np.cumsum([2 * len(one.records) for one in sets]).tolist()
 
 
 def test_columns_of_other_names_can_be_named(tmp_path):
@@ -124,6 +147,26 @@ def test_a_folder_without_such_files_is_refused(tmp_path, suite, words):
 
     with pytest.raises(DataError, match=words):
         read_suite(str(tmp_path), suite)
+
+
+def test_files_that_were_left_out_are_named_where_no_other_is_there(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "test.jsonl").write_text("")
+    for number in range(6):
+        (tmp_path / f"notes{number}.txt").write_text("a line\nanother line\n")
+
+    with pytest.raises(
+        DataError, match=r"scored pairs: .*mine.test\.jsonl: left out: the file is empty; .*1 text a ro"
+    ):
+        read_suite(str(tmp_path), "all")
+    with pytest.raises(DataError, match=r"notes3\.txt: left out: it has 1 text a row \.\.\.\. Each file"):
+        read_suite(str(tmp_path), "all")
+
+
+def test_a_file_in_place_of_the_folder_is_told_what_to_do(tmp_path):
+    write(tmp_path / "stsb.jsonl", rows(1))
+    with pytest.raises(DataError, match=r"stsb\.jsonl: this is a file.*nearfar evaluate MODEL .*stsb\.jsonl"):
+        read_suite(str(tmp_path / "stsb.jsonl"), "sts")
 
 
 def test_a_known_set_without_scores_is_an_error_with_its_file(tmp_path):

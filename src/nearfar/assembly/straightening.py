@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,6 +21,8 @@ METHODS: tuple[str, ...] = get_args(Method)
 NARROWEST = 1e-3
 """Directions of less spread, as a part of the length of the vectors, are not whitened: scaled up, their rounding would
 make cosines differ by more than 1e-5 between programs that compute the same. A layer norm leaves one such direction."""
+PIECE = 4096
+"""Texts that are encoded between two words about how far it is."""
 THRESHOLDS = ("threshold", "accuracy_threshold")
 
 
@@ -43,6 +45,7 @@ def straightened(
     dims: int | None = None,
     remove: int | None = None,
     batch_size: int = 64,
+    watch: Callable[[int], None] | None = None,
 ) -> tuple[Model, list[str]]:
     """The same encoder with a map behind its pooling, and what should be known about that.
 
@@ -56,8 +59,15 @@ def straightened(
         dims: how many directions a whitening keeps at most.
         remove: how many directions go, for ``all-but-the-top``.
         batch_size: texts that are encoded together.
+        watch: told now and then how many texts are encoded.
     """
-    vectors = embed_table(model.model, model.tokenize(texts), batch_size=batch_size)
+    found = []
+    for start in range(0, max(1, len(texts)), PIECE):
+        piece = texts[start : start + PIECE]
+        found.append(embed_table(model.model, model.tokenize(piece), batch_size=batch_size))
+        if watch is not None:
+            watch(start + len(piece))
+    vectors = np.concatenate(found)
     if method == "whitening":
         fitted = Whitening.fit(vectors, dims=dims, narrowest=NARROWEST)
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,13 @@ from nearfar.cli.using import handling, one_standard_input, say_notes
 from nearfar.cli.windows import Survey, Windows
 from nearfar.data import Layout, read
 from nearfar.encoding import Model, load
-from nearfar.errors import OutputError, counted
+from nearfar.errors import DataError, OutputError, Problem, counted
 from nearfar.evaluation import embed_table
-from nearfar.evaluation.geometry import MEASURES
+from nearfar.evaluation.geometry import MEASURES, CosineHistogram
 from nearfar.seeding import generator
 
 BARS = 20
-"""Lines of a histogram on the screen."""
+"""Lines of a histogram on the screen, at most."""
 WIDEST = 30
 """The longest bar."""
 NAMES = {
@@ -98,19 +99,44 @@ def whiten_command(
     choice = handling(invalid)
     if out.exists() and Path(model_name).expanduser().exists() and out.samefile(Path(model_name).expanduser()):
         raise OutputError(f"{out}: this is the model itself; choose another --out.")
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        raise OutputError(f"{out}: the folder is not empty. Replace it with --overwrite, or choose another --out.")
     check_output(out, resume=False, overwrite=overwrite)
     model = load(model_name)
     require_vectors(model)
     records = read(source, layout, invalid=choice, need="text")
     texts = list(dict.fromkeys(text for column in records.texts for text in column))
-    mapped, notes = straightened(model, texts, method=chosen, dims=dims, remove=remove, batch_size=batch_size)
+    if len(texts) < 2:
+        raise DataError([_one_text(source, texts[0])])
+    with _watched(len(texts)) as watch:
+        mapped, notes = straightened(
+            model, texts, method=chosen, dims=dims, remove=remove, batch_size=batch_size, watch=watch
+        )
     open_output(out, resume=False)
     save_straightened(mapped, out, origin=model_name)
     say_notes([*(f"{source}: {note}" for note in records.notes), *notes])
-    sys.stderr.write(
-        f"vectors of {model.model.dim} numbers become {mapped.model.dim}, by the {method} of "
-        f"{counted(len(texts), 'text')}; saved to {out}\n"
-    )
+    old, new = model.model.dim, mapped.model.dim
+    width = f"vectors of {old} numbers become {new}" if new != old else f"vectors keep their {old} numbers"
+    kind = "whitening" if chosen == "whitening" else "all-but-the-top map"
+    sys.stderr.write(f"{width}, by the {kind} of {counted(len(texts), 'text')}; saved to {out}\n")
+
+
+def _one_text(source: str, text: str) -> Problem:
+    return Problem(
+        source, "a map is fitted to texts that differ, and there is only one", value=text,
+        remedy="Give texts like those that the model is meant for, ten for each direction or more.",
+    )  # fmt: skip
+
+
+@contextmanager
+def _watched(total: int) -> Iterator[Callable[[int], None]]:
+    """Whom to tell how many texts are done."""
+    console = Console(stderr=True)
+    progress = Bar(console, total, 0) if console.is_terminal else Lines(total, 0)
+    try:
+        yield progress.reach
+    finally:
+        progress.close()
 
 
 def _space(
@@ -135,17 +161,13 @@ def _embedded(model: Model, rows: Windows, survey: Survey, batch_size: int, targ
     """(n, d) vectors of all texts, on the disk: memory holds those of one window."""
     total = survey.rows * len(survey.first.texts)
     vectors: Any = open_memmap(target, mode="w+", dtype=np.float32, shape=(total, model.model.dim))
-    console = Console(stderr=True)
-    progress = Bar(console, total, 0) if console.is_terminal else Lines(total, 0)
     done = 0
-    try:
+    with _watched(total) as watch:
         for texts in _texts(rows, survey):
             found = embed_table(model.model, model.tokenize(texts), batch_size=batch_size)
             vectors[done : done + len(texts)] = found
             done += len(texts)
-            progress.reach(done)
-    finally:
-        progress.close()
+            watch(done)
     vectors.flush()
     return np.load(target, mmap_mode="r")  # type: ignore[no-any-return]
 
@@ -179,7 +201,8 @@ def _tables(spaces: Sequence[Space], source: str) -> RenderableType:
         parts.append(Text(f"{counted(last.zeros, 'vector')} of zeros: no direction, and a cosine of 0 with everything"))
     if spaces[-1].layers is not None:
         parts.append(_layers(spaces))
-    parts += [part for space in spaces for part in _histogram(space, named=len(spaces) > 1)]
+    step = _step([space.report.histogram for space in spaces])
+    parts += [part for space in spaces for part in _histogram(space, step, named=len(spaces) > 1)]
     return Group(*parts)
 
 
@@ -192,11 +215,20 @@ def _columns(table: Table, spaces: Sequence[Space]) -> None:
 
 
 def _cells(values: Sequence[float | None]) -> list[str]:
-    cells = ["-" if value is None else f"{value:.4f}" for value in values]
+    cells = ["-" if value is None else f"{_rounded(value):.4f}" for value in values]
     if len(values) > 1:
         first, last = values[0], values[-1]
-        cells.append("-" if first is None or last is None else f"{last - first:+.4f}")
+        cells.append("-" if first is None or last is None else f"{_rounded(last - first):+.4f}")
     return cells
+
+
+def _rounded(value: float) -> float:
+    """To four digits, and nothing is below nothing.
+
+    >>> _rounded(-0.00001)
+    0.0
+    """
+    return round(value, 4) + 0.0
 
 
 def _measures(spaces: Sequence[Space]) -> Table:
@@ -224,10 +256,20 @@ def _layers(spaces: Sequence[Space]) -> RenderableType:
     return table
 
 
-def _histogram(space: Space, *, named: bool) -> list[RenderableType]:
-    """Cosines of positives above those of random pairs, as bars; only where there are any."""
+def _step(histograms: Sequence[CosineHistogram]) -> int:
+    """How many bins become one line: few where all cosines are near each other, the same for all models."""
+    used = [
+        place
+        for one in histograms
+        for place, counts in enumerate(zip(one.positive, one.random, strict=True))
+        if any(counts)
+    ]
+    return -(-(max(used) + 1 - min(used)) // BARS) if used else 1
+
+
+def _histogram(space: Space, step: int, *, named: bool) -> list[RenderableType]:
+    """Cosines of positives beside those of random pairs, as bars; only where there are any."""
     histogram = space.report.histogram
-    step = max(1, len(histogram.random) // BARS)
     kinds = {"like": _merged(histogram.positive, step), "random": _merged(histogram.random, step)}
     kinds = {kind: counts for kind, counts in kinds.items() if sum(counts)}
     if not kinds:

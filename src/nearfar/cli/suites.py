@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearfar.assembly.measuring import require_vectors
+from nearfar.cli.embedding import Bar
 from nearfar.cli.using import handling, say_notes
 from nearfar.data import Layout
 from nearfar.encoding import load
@@ -23,14 +24,18 @@ def suite_command(
     sets, notes = read_suite(folder, suite, layout=layout, invalid=handling(invalid))
     model = load(model_name)
     require_vectors(model)
-    report = evaluate_suite(model, sets, batch_size=batch_size)
+    console = Console(stderr=True)
+    bar = Bar(console, sum(2 * len(one.records) for one in sets), 0) if console.is_terminal else None
+    try:
+        report = evaluate_suite(model, sets, batch_size=batch_size, watch=bar and bar.reach)
+    finally:
+        if bar is not None:
+            bar.close()
     if as_json:
         sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     else:
         Console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
-    for name, score in report.sets.items():
-        if score.constant:
-            notes.append(f"{name}: {' and '.join(score.constant)} has one value throughout, so 0 stands for nothing")
+    notes += [f"{name}: {score.doubt}" for name, score in report.sets.items() if score.doubt]
     say_notes(notes)
 
 

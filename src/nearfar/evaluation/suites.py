@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,6 +22,9 @@ SENTENCES = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 WORDS = ("simlex999",)
 SPLITS = ("test", "all")
 """Of a folder that is a data set, the file that is measured: the first of these that is there."""
+SHOWN = 5
+"""Files that were left out and are named where no other is there."""
+CONSTANT = {"truth": "scores", "predicted": "cosines"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,20 @@ class SetScore:
     """Times 100; 0 where all scores or all cosines are the same."""
     constant: tuple[str, ...]
     """Which of ``truth`` and ``predicted`` has one value throughout, so that there is no correlation."""
+
+    @property
+    def doubt(self) -> str | None:
+        """Why there is no correlation, where there is none.
+
+        >>> SetScore(60, 0.0, ("truth",)).doubt
+        'all scores are the same, which counts as a correlation of 0'
+        """
+        if not self.constant:
+            return None
+        if self.rows == 1:
+            return "it has one pair, which counts as a correlation of 0"
+        what = " and all ".join(CONSTANT[one] for one in self.constant)
+        return f"all {what} are the same, which counts as a correlation of 0"
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,9 @@ def read_suite(
     if suite not in get_args(Suite):
         raise SettingError(f"--suite is sts or all, got {suite!r}.{did_you_mean(suite, get_args(Suite))}")
     place = Path(folder).expanduser()
+    if place.is_file():
+        remedy = f"Name the folder it is in, or measure on this file alone: nearfar evaluate MODEL {folder}"
+        raise DataError([Problem(folder, "this is a file, and a suite is a folder of such files", remedy)])
     if not place.is_dir():
         raise DataError([Problem(folder, "there is no such folder", "Name a folder of files with scored pairs.")])
     found = _files(place)
@@ -110,18 +130,32 @@ def read_suite(
             if suite == "sts"
             else "Each file needs two texts and a score a row; --text, --pair and --score name other columns."
         )
-        raise DataError([Problem(folder, f"the folder holds no data set {wanted}", remedy)])
+        told = f": {'; '.join(notes[:SHOWN])}{' ...' if len(notes) > SHOWN else ''}" if notes else ""
+        raise DataError([Problem(folder, f"the folder holds no data set {wanted}{told}", remedy)])
     return sets, notes
 
 
-def evaluate_suite(model: Model, sets: Sequence[SuiteSet], *, batch_size: int = 64) -> SuiteReport:
-    """Compare the cosines of each set with its scores; all rows of a set are one list, however it was put together."""
+def evaluate_suite(
+    model: Model, sets: Sequence[SuiteSet], *, batch_size: int = 64, watch: Callable[[int], None] | None = None
+) -> SuiteReport:
+    """Compare the cosines of each set with its scores; all rows of a set are one list, however it was put together.
+
+    Args:
+        model: an encoder of single texts.
+        sets: what :func:`read_suite` found.
+        batch_size: texts that are encoded together.
+        watch: told after each set how many texts are done, two for every pair.
+    """
     scores: dict[str, SetScore] = {}
+    done = 0
     for one in sets:
         texts, left, right = _distinct(one.records)
         cosines = score_pairs(model.model, model.tokenize(texts), left, right, batch_size=batch_size)
         report = score_report(np.array(one.records.scores, dtype=np.float64), cosines)
         scores[one.name] = SetScore(report.rows, 100 * report.scores["spearman"], report.constant)
+        done += 2 * len(one.records)
+        if watch is not None:
+            watch(done)
     return SuiteReport(scores)
 
 

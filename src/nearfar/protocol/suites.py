@@ -149,11 +149,7 @@ def examine(model: Model, records: Records, *, batch_size: int) -> dict[str, Any
     positives = Positives([left[place] for place in chosen], [right[place] for place in chosen], "")
     texts = list(dict.fromkeys(text for side in records.texts for text in side))
     geometry, space = space_of(model, texts, positives, batch_size=batch_size)
-    notes = [
-        f"{name}: all {'scores' if what == 'truth' else 'cosines'} are the same, which counts as a correlation of 0"
-        for name, one in report.sets.items()
-        for what in one.constant
-    ]
+    notes = [f"{name}: {one.doubt}" for name, one in report.sets.items() if one.doubt]
     if len(report.averaged) < len(report.sets):
         notes.append(f"the mean is that of {', '.join(report.averaged)}")
     scores = {METRIC: report.mean / 100}
