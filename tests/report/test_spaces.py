@@ -123,6 +123,18 @@ def test_what_no_trial_measured_is_said_with_the_reason(plain):
     alone = replace(plain, records=tuple(
         replace(one, space={"after": {"histogram": nothing, "layers": [None]}}) for one in plain.records))  # fmt: skip
     Reader(render_page(alone))
+    for make in (cosines, layers):
+        assert make(alone).empty, "no axes without anything on them"
+        assert "It takes two texts at least" in make(alone).body
+
+
+def test_random_pairs_alone_are_told_to_be_alone(plain):
+    """Plain texts say of no two that they are like."""
+    assert "random pairs only" not in cosines(plain).body
+    lone = {"histogram": {"edges": EDGES, "positive": [0] * 4, "random": [0, 4, 2, 2]}, "layers": [0.5, 0.4]}
+    body = cosines(replace(plain, records=tuple(replace(one, space={"after": lone}) for one in plain.records))).body
+    assert "Which pairs are like is not known here, so there are random pairs only." in body
+    assert 'aria-label="cosines of 0 like and 40 random pairs"' in body
 
 
 def test_a_folder_is_an_encoder_by_its_card(tmp_path):

@@ -35,6 +35,8 @@ NO_SINGLE_SPACE = (
     "Measured of runs on plain texts or pairs, whose files and encoder are still there; 'nearfar report MODEL --data "
     "FILE' names other texts."
 )
+TOO_FEW = "It takes two texts at least, and fewer were looked at."
+NO_LIKE = "Which pairs are like is not known here, so there are random pairs only. "
 NO_SPACE = "No trial measured it: it needs plain texts or pairs that are tested on scored pairs."
 
 Cell = tuple[str, int | None]
@@ -84,10 +86,15 @@ def by_set(source: Source) -> Section:
 def cosines(source: Source) -> Section:
     """Cosines of like pairs beside those of random pairs, before and after."""
     title = "Cosines of like and of random pairs"
-    parts = []
+    parts, like = [], False
     for cell in source.cells:
         panels: list[str] = []
-        known = _by_contender(source, cell)
+        known = {
+            name: some
+            for name, runs in _by_contender(source, cell).items()
+            if (some := [run for run in runs if any(_pairs(run))])
+        }
+        like = like or any(_pairs(run)[LIKE] for runs in known.values() for run in runs)
         for name, runs in known.items():
             if not panels and runs[0].space.get("before") and not any(map(_stayed, known.values())):
                 panels.append(panel("Before training", _histogram(runs[:1], "before")))
@@ -96,8 +103,8 @@ def cosines(source: Source) -> Section:
         if panels:
             parts.append((cell_name(*cell), side_by_side(panels)))
     if not parts:
-        return missing("cosines", title, NO_SINGLE_SPACE if source.single else NO_SPACE)
-    remark = (
+        return missing("cosines", title, _why_not(source))
+    remark = ("" if like else NO_LIKE) + (
         "Like pairs have at least four fifths of the highest score, or belong together; random pairs are all pairs of "
         "a sample of the texts. Each adds up to 100 %, over all runs. The less they overlap, the better a cosine tells "
         "like from unlike."
@@ -122,7 +129,7 @@ def layers(source: Source) -> Section:
         if curves:
             parts.append((cell_name(*cell), _curves(curves)))
     if not parts:
-        return missing("layers", title, NO_SINGLE_SPACE if source.single else NO_SPACE)
+        return missing("layers", title, _why_not(source))
     remark = (
         "Mean cosine of two texts, pooled behind the embeddings (0) and behind each layer; 0 is balanced, 1 is one "
         "direction for all. A map behind the pooling, such as whitening, has no part in it. Means over the runs."
@@ -135,6 +142,20 @@ def _by_contender(source: Source, cell: Cell) -> dict[str, list[Record]]:
     """The runs of each contender whose space was measured."""
     found = {name: [run for run in of(source, cell, name) if run.space.get("after")] for name in source.contenders}
     return {name: runs for name, runs in found.items() if runs}
+
+
+def _why_not(source: Source) -> str:
+    """Why no space is shown: nobody looked at one, or at no two texts of it."""
+    counts = [_pairs(run) for cell in source.cells for runs in _by_contender(source, cell).values() for run in runs]
+    if counts and not any(map(any, counts)):
+        return TOO_FEW
+    return NO_SINGLE_SPACE if source.single else NO_SPACE
+
+
+def _pairs(run: Record) -> tuple[int, int]:
+    """How many like and how many random pairs a run looked at after training."""
+    histogram = run.space["after"]["histogram"]
+    return sum(histogram["positive"]), sum(histogram["random"])
 
 
 def _stayed(runs: Sequence[Record]) -> bool:
