@@ -1,4 +1,4 @@
-"""The studies of Mirror-BERT, done again: their files, the data they need, synergy, and ours beside the figures."""
+"""The studies of Mirror-BERT and SimCSE, done again: their files, the data they need, synergy, and ours beside the figures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_1samp
 
+from nearfar.evaluation.suites import SENTENCES
 from nearfar.protocol.planning import plan_study
 from nearfar.protocol.published import FOLDER, find_paper, find_table
 from nearfar.protocol.published.comparing import as_markdown, beside, beyond
@@ -21,6 +22,7 @@ from nearfar.protocol.study import read_study
 from tests.protocol.studies import in_process
 
 PAPER = find_paper("mirror")
+SIMCSE = find_paper("simcse")
 CORPORA = {
     "words": "en_words_10k/train.jsonl.gz", "phrases": "hpo_synonyms/all.jsonl.gz",
     "sentences": "wiki_plain/train.jsonl.gz",
@@ -163,3 +165,79 @@ def test_the_table_of_words_is_printed_beside_its_figures(data, tmp_path):
     assert "note: the encoder is toy; the paper's is bert-base-uncased" in err
     status, _, err = in_process(*words)
     assert (status, "nothing ran" in err) == (0, True)
+
+
+# SimCSE
+
+
+@pytest.mark.parametrize(("number", "mean"), [("unsupervised", 76.25), ("supervised", 81.57)])
+def test_figures_of_simcse_have_the_means_that_the_paper_prints(number, mean):
+    """A digit that was copied wrongly would move a mean; the baseline is the same in both tables."""
+    published = find_table(SIMCSE, number).published
+    rows = [row for name, data in published.items() if name != "spearman" for row in data.values()]
+    assert [name for name in published if name != "spearman"] == [f"{name}/spearman" for name in SENTENCES]
+    assert fmean(row["before"] for row in rows) == pytest.approx(56.70, abs=0.0051)
+    assert fmean(row["simcse"] for row in rows) == pytest.approx(mean, abs=0.0051)
+
+
+def test_the_settings_are_those_of_simcse():
+    """Batches, rates and epochs as its authors state them; the first token, or the pooler that stays."""
+    for name, values in (("unsupervised", (64, 3e-5, 1, "first")), ("supervised", (512, 5e-5, 3, "pooler"))):
+        study = read_study(FOLDER / f"simcse/{name}.toml")
+        recipe = study.recipe(study.contenders[1])
+        found = (recipe.batches.size, recipe.training.learning_rate, recipe.training.epochs, recipe.encoder.pooling)
+        assert found == values
+        assert (recipe.objective.temperature, recipe.encoder.max_length) == (0.05, 32)
+
+
+@pytest.mark.parametrize("number", [pytest.param("unsupervised", marks=pytest.mark.slow), "supervised"])
+def test_each_set_of_simcse_is_printed_beside_its_figure(data, tmp_path, number):
+    """Those that are not in the folder count as not run."""
+    rows = [{"anchor": f"thing {n}", "positive": f"a thing {n}", "negative": f"no thing {n + 1}"} for n in range(24)]
+    put(data, "nli_triplets/train.jsonl.gz", rows)
+    status, out, err = in_process(
+        "reproduce", "simcse", "--table", number, "--data", data, "--encoder", "toy", "--limit", "20", "--seeds", "2",
+        "--workers", "1", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert status == 0, err
+    lines = beside(find_table(SIMCSE, number), [tmp_path / "out" / number])
+    ran = {line.metric for line in lines if line.comparison is not None}
+    assert ran == {"spearman", "sts12/spearman", "stsb/spearman"}
+    assert {line.word for line in lines} == {"too few runs", "not run"}
+    for line in lines:
+        assert line.published is None or f"{line.published[1]:.2f}" in out
+
+
+# What cannot be run
+
+
+def test_an_encoder_that_is_none_is_refused_before_any_trial(data, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    for encoder, words in ((tmp_path / "nothing", "so it is no encoder"), ("./nowhere", "there is no such folder")):
+        status, _, err = in_process(
+            "reproduce", "mirror", "--table", "words", "--data", data, "--encoder", encoder, "--out", tmp_path / "out"
+        )
+        assert (status, err.count(words)) == (1, 1), err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_of_which_nothing_finished_is_an_error_and_no_table(data, tmp_path):
+    """All trials failed before, and stay so."""
+    folder = tmp_path / "out" / "masking-dropout"
+    words = ("reproduce", "mirror", "--table", "masking-dropout", "--data", data, "--encoder", "toy", "--limit", "20",
+             "--seeds", "2", "--workers", "1", "--out", tmp_path / "out")  # fmt: skip
+    wishes = Wishes(encoder="toy", limit=20, seeds=(2,))
+    [ready] = prepare(PAPER, find_table(PAPER, "masking-dropout"), data, tmp_path / "out", wishes).studies
+    planned = plan_study(read_study(ready.file))
+    folder.mkdir()
+    (folder / "study.json").write_text(plan_text(planned.plan))
+    for cell in planned.plan.cells:
+        record = Record(id=cell.id, data=cell.data, limit=cell.limit, contender=cell.contender, seed=cell.seed,
+                        fold=0, status="failed", metric="spearman", reason="out of memory")  # fmt: skip
+        write_record(folder, record, {})
+    status, out, err = in_process(*words)
+    assert status == 1
+    assert "there is nothing to compare" in err
+    assert "--retry-failed" in err
+    assert "published baseline" not in out
+    assert not (tmp_path / "out" / "published.md").exists()

@@ -46,7 +46,8 @@ def reproduce(
     settings: Annotated[
         str,
         typer.Option(
-            help="published for those of the paper; triple-entropy and multi-task also have trained, mirror mean."
+            help="published for those of the paper; triple-entropy and multi-task also have trained, mirror and simcse "
+            "mean."
         ),
     ] = "published",
     seeds: Annotated[
@@ -79,9 +80,13 @@ def reproduce(
     chosen = find_table(found, table)
     if data is None:
         raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
-    from nearfar.protocol.reproducing import Wishes
+    from nearfar.protocol.reproducing import OWN, Wishes
 
     wishes = Wishes(encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings, epochs=epochs)
+    if encoder is not None and encoder != OWN:
+        from nearfar.encoding.sources import find
+
+        find(encoder)  # one that is none would fail in every trial
     folder = out or Path("reproduced") / f"{found.name}-{chosen.number}"
     run = _run if chosen.tasks is None else _together
     run(found, chosen, data, folder, wishes, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
@@ -114,6 +119,11 @@ def _run(
         return
     folders = [ready.folder for ready in prepared.studies]
     lines, more = beside(table, folders), beyond(table, folders)
+    if all(line.comparison is None for line in lines):
+        raise SettingError(
+            f"{out}: there is nothing to compare, because no trial of a contender and its baseline has finished; the "
+            "reasons stand above. Mend them, and run the same command with --retry-failed."
+        )
     _show(paper, table, lines, more)
     notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
     write_text(out / RESULT, as_markdown(paper, table, lines, notes, more))
