@@ -133,6 +133,18 @@ def test_texts_with_brackets_are_shown_as_they_are(folder):
     assert "largest errors" in out
 
 
+def test_an_unknown_label_is_told_once(folder):
+    rows = [{"text": f"{row}", "label": label} for row, label in enumerate(("tool", "boat", "fruit", "boat", "ship"))]
+    (folder / "unseen.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, _, errors = call("evaluate", "model", "--task", "kind", "unseen.jsonl")
+    assert code == 1
+    assert errors.count("does not know this label") == 2
+    assert (
+        "unseen.jsonl:2: task 'kind' does not know this label, in 2 rows (got 'boat'). It knows: animal, fruit"
+        in errors
+    )
+
+
 def test_labels_with_brackets_are_shown_in_tables():
     from rich.console import Console
 
@@ -185,6 +197,11 @@ def test_a_classifier_is_exported(folder):
             "[[task]]; for the first one: --set task.0.objective.name=VALUE.",
         ),
         (["evaluate", "model", "--task", "kind", "texts.csv", "--threshold", "0.5"], "has the head 'linear'; leave it"),
+        (["evaluate", "model", "--task", "kind", "--suite", "sts"], "--task measures a head, and --suite"),
+        (
+            ["export", "model", "--task", "kind", "--out", "model", "--overwrite"],
+            "holds a model of nearfar, which would",
+        ),
         (["evaluate", "model", "--threshold", "0.5"], "--threshold is for one task on a file"),
     ],
 )

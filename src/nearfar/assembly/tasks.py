@@ -17,7 +17,7 @@ from nearfar.batching import Balanced, RandomOrder, Sampler
 from nearfar.data import Records, pair_targets, read, score_range, unit_scores
 from nearfar.encoding import Built
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
-from nearfar.errors import DataError, Problem, SettingError
+from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.evaluation import ScoreReport, class_report, embed_table, pair_report, score_report
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
@@ -345,7 +345,26 @@ def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
         return np.array(values, dtype=np.float32)
     if card.head["kind"] == "cosine":
         return np.array(pair_targets(records), dtype=np.int64)
+    _check_labels(card, card.labels, records)
     return class_numbers(records, card.labels)
+
+
+def _check_labels(card: TaskCard, known: tuple[str, ...], records: Records) -> None:
+    """Refuse labels that the task does not have, each of them once."""
+    strange: dict[str, list[int]] = {}
+    for label, line in zip(records.labels or (), records.lines, strict=True):
+        if label not in known:
+            strange.setdefault(label, []).append(line)
+    shown = ", ".join(known[:12]) + (" ..." if len(known) > 12 else "")
+    problems = [
+        Problem(
+            records.source, f"task {card.name!r} does not know this label, in {counted(len(lines), 'row')}",
+            f"It knows: {shown}.", line=lines[0], value=label,
+        )
+        for label, lines in strange.items()
+    ]  # fmt: skip
+    if problems:
+        raise DataError(problems)
 
 
 def task_evaluator(ready: Ready, built: Built, network: TaskNetwork, records: Records) -> Callable[..., Report]:

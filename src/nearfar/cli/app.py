@@ -182,6 +182,8 @@ def evaluate(
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
+    if task is not None and (suite is not None or corpus is not None):
+        raise SettingError("--task measures a head, and --suite and --corpus the encoder; give one of them.")
     if task is not None or (holds_tasks(model) and suite is None and corpus is None):
         evaluate_tasks_command(
             model, task, source, layout, invalid, batch_size, mistakes=mistakes, threshold=threshold, as_json=json_

@@ -156,6 +156,8 @@ def export_command(model_name: str, task: str | None, out: Path, *, overwrite: b
 
     if out.is_file():
         raise OutputError(f"{out}: this is a file; give a folder for the model.")
+    if (out / "nearfar.json").exists():
+        raise OutputError(f"{out}: the folder holds a model of nearfar, which would be lost; choose another --out.")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise OutputError(
             f"{out}: the folder is not empty. Replace its files with --overwrite, or choose another --out."

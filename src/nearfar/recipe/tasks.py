@@ -59,7 +59,7 @@ class TaskHead:
 class Task:
     """One of the tasks that share the encoder."""
 
-    name: Annotated[str, Key("What the task is called, in letters, digits, - and _.")]
+    name: Annotated[str, Key("What the task is called, in letters, digits, - and _; anything but mean.")]
     data: Annotated[Data, Key("Which texts to read and what their columns mean.")]
     kind: Annotated[
         TaskKind | Literal["auto"],
