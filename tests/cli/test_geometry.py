@@ -314,6 +314,9 @@ def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, mo
     assert "40/90 texts" in errors
     whole, pieces = (nearfar.load(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
     np.testing.assert_allclose(pieces @ pieces.T, whole @ whole.T, atol=1e-3)
+    told: list[int] = []
+    straightening.straightened(nearfar.load("toy"), TEXTS, method="whitening", watch=told.append)
+    assert told == [40, 80, 90]
 
 
 def test_few_texts_are_told(tmp_path):

@@ -223,11 +223,9 @@ def test_an_encoder_that_is_none_is_refused_before_any_trial(data, tmp_path):
 
 def test_a_table_of_which_nothing_finished_is_an_error_and_no_table(data, tmp_path):
     """All trials failed before, and stay so."""
-    folder = tmp_path / "out" / "masking-dropout"
-    words = ("reproduce", "mirror", "--table", "masking-dropout", "--data", data, "--encoder", "toy", "--limit", "20",
-             "--seeds", "2", "--workers", "1", "--out", tmp_path / "out")  # fmt: skip
+    folder = tmp_path / "out" / "words"
     wishes = Wishes(encoder="toy", limit=20, seeds=(2,))
-    [ready] = prepare(PAPER, find_table(PAPER, "masking-dropout"), data, tmp_path / "out", wishes).studies
+    [ready] = prepare(PAPER, find_table(PAPER, "words"), data, tmp_path / "out", wishes).studies
     planned = plan_study(read_study(ready.file))
     folder.mkdir()
     (folder / "study.json").write_text(plan_text(planned.plan))
@@ -235,7 +233,10 @@ def test_a_table_of_which_nothing_finished_is_an_error_and_no_table(data, tmp_pa
         record = Record(id=cell.id, data=cell.data, limit=cell.limit, contender=cell.contender, seed=cell.seed,
                         fold=0, status="failed", metric="spearman", reason="out of memory")  # fmt: skip
         write_record(folder, record, {})
-    status, out, err = in_process(*words)
+    status, out, err = in_process(
+        "reproduce", "mirror", "--table", "words", "--data", data, "--encoder", "toy", "--limit", "20", "--seeds", "2",
+        "--workers", "1", "--out", tmp_path / "out",
+    )  # fmt: skip
     assert status == 1
     assert "there is nothing to compare" in err
     assert "--retry-failed" in err
