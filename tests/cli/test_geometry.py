@@ -215,6 +215,13 @@ def test_what_cannot_be_measured_is_refused_in_one_line(arguments, words):
     assert words in errors
 
 
+def test_models_are_looked_for_before_the_file_is_read():
+    """Also where the order of both is mistaken."""
+    assert "nowhere: there is no such folder" in refused("geometry", "./nowhere", "missing.txt")
+    assert "nowhere: there is no such folder" in refused("geometry", "toy", "missing.txt", "--before", "./nowhere")
+    assert "texts.txt: this is a file; give the folder of an encoder" in refused("geometry", "texts.txt", "trained")
+
+
 # whiten
 
 

@@ -26,6 +26,7 @@ from nearfar.cli.using import handling, one_standard_input, say_notes
 from nearfar.cli.windows import Survey, Windows
 from nearfar.data import Layout, read
 from nearfar.encoding import Model, load
+from nearfar.encoding.sources import find
 from nearfar.errors import DataError, OutputError, Problem, counted
 from nearfar.evaluation import embed_table
 from nearfar.evaluation.geometry import MEASURES, CosineHistogram
@@ -60,6 +61,8 @@ def geometry_command(
     choice = handling(invalid)
     one_standard_input(source, pairs)
     names = [model_name] if before is None else [before, model_name]
+    for name in names:
+        find(name)  # before a long file is read, or embedded by the other model
     positives = None if pairs is None else positive_pairs(read(pairs, invalid=choice))
     rows = Windows(source, layout, invalid=choice, size=WINDOW)
     survey = rows.survey()

@@ -27,7 +27,7 @@ def suite_command(
     console = Console(stderr=True)
     bar = Bar(console, sum(2 * len(one.records) for one in sets), 0) if console.is_terminal else None
     try:
-        report = evaluate_suite(model, sets, batch_size=batch_size, watch=bar and bar.reach)
+        report = evaluate_suite(model, sets, batch_size=batch_size, watch=None if bar is None else bar.reach)
     finally:
         if bar is not None:
             bar.close()
