@@ -173,8 +173,11 @@ def test_a_model_without_class_head_shows_its_space(tmp_path, call):
     assert "No score was measured" in page
     assert "Training loss" in page
     shown = page[: page.index('id="absent"')]
-    for name in ("geometry", "cosines", "layers"):
+    for name in ("geometry", "cosines", "layers", "cost"):
         assert f'<section id="{name}">' in shown, name
+    assert "Settings of the run (" in shown, "also of a run without a score"
+    assert "objective.name = " in shown
+    assert "Computed with " in shown
     assert "texts of pairs.csv" in shown
     assert "cosines of 4 like and 28 random pairs" in shown
     assert "before training, layer 0" in shown

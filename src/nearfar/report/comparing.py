@@ -204,10 +204,11 @@ def by_classes(source: Source) -> Section:
 
 def cost(source: Source) -> Section:
     """Time and memory of a trial."""
-    if not any(record.seconds for record in source.done):
+    ended = source.records if source.single else source.done  # a single run need not have a score
+    if not any(record.seconds for record in ended):
         return missing("cost", "Cost", "The records have no times.")
     if source.single:
-        spent = max(record.seconds for record in source.done)
+        spent = max(record.seconds for record in ended)
         return section("cost", "Cost", paragraph(f"The run took {spent:,.1f} s."))
     columns = [Column("Data"), Column("Contender"), Column("Seconds", "num"), Column("CPU seconds", "num"),
                Column("CPU, × baseline", "num"), Column("Peak memory, MB", "num")]  # fmt: skip

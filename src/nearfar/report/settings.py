@@ -45,13 +45,13 @@ def provenance(source: Source) -> Section:
         rows = [[said(cell), said(name), f"<code>{said(settings)}</code>", str(count)]
                 for (cell, name, settings), count in counts.items()]  # fmt: skip
         parts.append(table(columns, rows) + note("What the search chose on the training part of each fold."))
-    recipe = next((record.recipe for record in source.done if record.recipe), {})
-    if recipe:
-        listing = "\n".join(f"{key} = {value}" for key, value in flat(recipe))
-        parts.append(
-            folded(f"All settings of the first trial ({source.done[0].contender})", f"<pre>{said(listing)}</pre>")
-        )
-    versions = Counter(f"{name} {value}" for record in source.done for name, value in record.versions.items())
+    runs = source.records if source.single else source.done  # a single run need not have a score
+    first = next((record for record in runs if record.recipe), None)
+    if first is not None:
+        listing = "\n".join(f"{key} = {value}" for key, value in flat(first.recipe))
+        title = "Settings of the run" if source.single else "All settings of the first trial"
+        parts.append(folded(f"{title} ({first.contender})", f"<pre>{said(listing)}</pre>"))
+    versions = Counter(f"{name} {value}" for record in runs for name, value in record.versions.items())
     if versions:
         parts.append(note(f"Computed with {', '.join(sorted(versions))}."))
     return section("settings", "How it was done", *parts)
