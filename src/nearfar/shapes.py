@@ -44,7 +44,8 @@ def expect(**named: tuple[Shaped, str]) -> dict[str, int]:
         axes = legend.split()
         shape = tuple(int(size) for size in tensor.shape)
         if len(shape) != len(axes):
-            raise ShapeError(f"{name} must have {len(axes)} axes ({', '.join(axes)}), got shape {_show(shape)}")
+            number = "1 axis" if len(axes) == 1 else f"{len(axes)} axes"
+            raise ShapeError(f"{name} must have {number} ({', '.join(axes)}), got shape {_show(shape)}")
         for axis, size in zip(axes, shape, strict=True):
             if axis.isdigit():
                 if size != int(axis):

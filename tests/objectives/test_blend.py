@@ -104,6 +104,7 @@ def test_weights_of_the_parts_are_saved_and_moved_with_it():
 
 @pytest.mark.parametrize(("parts", "message"), [
     ({}, r"^Blend: at least one part is needed"),
+    ([(1.0, SupCon())], r"^Blend: parts must be named, got list; try"),
     ({"a": (1.0, SupCon()), "b": (float("nan"), SupCon())}, r"^Blend: weight of 'b' must be a finite number, got nan; try"),
     ({"b": (float("-inf"), SupCon())}, r"^Blend: weight of 'b' must be a finite number, got -inf; try"),
     ({"a": (0, SupCon()), "b": (0.0, SupCon())}, r"^Blend: a weight must be other than 0, got 0 for 'a', 'b'; try"),

@@ -239,6 +239,48 @@ def test_half_precision_of_the_encoder_is_not_that_of_the_objective(case):
 
 
 @every_objective
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_vectors_of_half_precision_are_reckoned_in_full(case, dtype):
+    """The value is that of the same vectors in fp32, and gradients come back in the type that was given."""
+    objective, (vectors, labels) = made(case, dtype=torch.float32), batch(dtype=torch.float32)
+    vectors = vectors.to(dtype)
+    expected, (moved, *weights) = value_and_gradients(case, objective, vectors.float(), labels)
+    found, (narrow, *same) = value_and_gradients(case, objective, vectors, labels)
+
+    assert found.dtype == torch.float32
+    assert narrow.dtype == dtype
+    exact = len(case.arguments(vectors, labels)) == 2  # probabilities of half precision are rounded before they come
+    torch.testing.assert_close(found, expected, **({} if exact else {"rtol": 0.02, "atol": 0.02}))
+    torch.testing.assert_close(narrow.float(), moved, rtol=0.05, atol=0.02)
+    torch.testing.assert_close(same, weights)
+
+
+@every_objective
+def test_vectors_of_double_precision_are_reckoned_in_double(case):
+    """Also where the weights of the objective are fp32."""
+    objective, (vectors, labels) = made(case, dtype=torch.float32), batch()
+    found, (moved, *weights) = value_and_gradients(case, objective, vectors, labels)
+    expected, (same, *_) = value_and_gradients(case, objective.double(), vectors, labels)
+
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(moved, same)
+    assert all(gradient.dtype == torch.float32 for gradient in weights)
+
+
+@every_objective
+def test_labels_are_whole_numbers_of_any_width(case):
+    """A score taken for a class would make every text a class of its own, so numbers with a fraction are refused."""
+    objective, (vectors, labels) = made(case), batch()
+    wanted = objective(*case.arguments(vectors, labels))
+
+    for kind in (torch.int32, torch.uint8):
+        torch.testing.assert_close(objective(*case.arguments(vectors, labels.to(kind))), wanted)
+    with pytest.raises(SettingError, match=r"^\w+: labels must be whole numbers, got torch\.float32; use"):
+        objective(*case.arguments(vectors, labels.float()))
+
+
+@every_objective
 def test_labels_of_another_length_are_refused_naming_both_sides(case):
     """The message holds both names and both sizes."""
     with pytest.raises(
@@ -253,7 +295,7 @@ def test_labels_of_another_length_are_refused_naming_both_sides(case):
 )
 def test_tensors_with_too_few_or_too_many_axes_are_refused(case, vectors, labels):
     """The message says how many axes fit and which shape came."""
-    with pytest.raises(ShapeError, match=r"must have [12] axes .*got shape"):
+    with pytest.raises(ShapeError, match=r"must have (1 axis|2 axes) .*got shape"):
         made(case)(*case.arguments(torch.randn(vectors, dtype=torch.float64), torch.zeros(labels, dtype=torch.long)))
 
 
@@ -269,6 +311,22 @@ REFUSED = [
 def test_impossible_settings_are_refused_by_name(case, setting, value):
     """The message names the part, the setting and the value that came."""
     with pytest.raises(SettingError, match=rf"^\w+: {setting} must be .*, got {value!r}"):
+        case.make(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("case", "setting"),
+    [
+        pytest.param(case, setting, id=f"{name}, {setting}")
+        for name, case in CASES.items()
+        for setting in case.refused
+        if setting != "label_smoothing"
+    ],
+)
+@pytest.mark.parametrize("value", ["0.1", None])
+def test_what_is_no_number_is_refused_by_name(case, setting, value):
+    """As a number that does not fit, and not as an error of the comparison."""
+    with pytest.raises(SettingError, match=rf"^\w+: {setting} must be .*, got {value!r}; "):
         case.make(**{setting: value})
 
 

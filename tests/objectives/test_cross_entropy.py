@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nearfar.errors import ShapeError
+from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import CrossEntropy, balanced_weights
 
 
@@ -92,6 +92,38 @@ def test_weights_are_saved_and_moved_with_the_module():
     assert list(objective.state_dict()) == ["class_weights"]
     assert objective.double().class_weights.dtype == torch.float64
     assert list(CrossEntropy().state_dict()) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 2.0], "must be a tensor"),
+        (torch.tensor([-1.0, 2.0]), "must be 0 or more and finite, and not all 0, got"),
+        (torch.tensor([float("nan"), 2.0]), "must be 0 or more"),
+        (torch.zeros(2), ".*and not all 0"),
+    ],
+)
+def test_impossible_weights_are_refused(weights, message):
+    with pytest.raises(SettingError, match=rf"^CrossEntropy: class_weights {message}"):
+        CrossEntropy(class_weights=weights)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_texts_that_do_not_count_cost_nothing(smoothing):
+    """A batch of nothing but a class of weight zero moves nothing, and whole weights are as good as others."""
+    objective = CrossEntropy(class_weights=torch.tensor([0, 2, 1]), label_smoothing=smoothing)
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    loss = objective(logits, torch.zeros(4, dtype=torch.long))
+    loss.backward()
+
+    assert loss.item() == 0
+    assert torch.equal(logits.grad, torch.zeros_like(logits))
+    assert objective(logits, torch.tensor([0, 1, 2, 1])) > 0
+
+
+def test_labels_without_a_logit_are_refused():
+    with pytest.raises(SettingError, match=r"labels must be from 0 to 1, got 2; .*or give logits of 3 classes"):
+        CrossEntropy()(torch.zeros(2, 2), torch.tensor([0, 2]))
 
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=6))

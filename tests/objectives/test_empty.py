@@ -57,7 +57,7 @@ def test_labels_are_whole_numbers_below_the_number_of_classes(objective):
     assert torch.equal(objective(embeddings, labels.to(torch.uint8)), wanted)
     with pytest.raises(SettingError, match=rf"{name}: labels must be from 0 to 2, got 3; .*classes=4"):
         objective(embeddings, torch.tensor([0, 3]))
-    with pytest.raises(SettingError, match="from 0 to 2, got -1; number the classes from 0"):
+    with pytest.raises(SettingError, match=r"from 0 to 2, got -1; number the classes from 0\.$"):
         objective(embeddings, torch.tensor([-1, 3]))
     with pytest.raises(SettingError, match=r"labels must be whole numbers, got torch\.float32"):
         objective(embeddings, labels.float())
@@ -84,3 +84,5 @@ def test_counts_that_are_too_small_are_refused_with_a_remedy(settings, remedy):
             objective(*settings)
     with pytest.raises(SettingError, match="centers must be 1 or more, got 0; 10 is usual"):
         SoftTriple(3, 4, centers=0)
+    with pytest.raises(SettingError, match=r"centers must be a whole number, got 2\.5; 10 is usual"):
+        SoftTriple(3, 4, centers=2.5)

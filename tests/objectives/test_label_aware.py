@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
-from nearfar.errors import ShapeError
+from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import LabelAware, SupCon
 from nearfar.objectives.masks import classmates
 
@@ -190,6 +190,12 @@ def test_probabilities_that_do_not_fit_are_refused():
         LabelAware()(embeddings, labels, torch.ones(4, 2))
     with pytest.raises(ShapeError, match="class_probabilities must have 2 axes"):
         LabelAware()(embeddings, labels, torch.ones(3))
-    for wrong in (2, -1):
-        with pytest.raises((RuntimeError, IndexError)):
-            LabelAware()(embeddings, torch.tensor([0, 1, wrong]), torch.ones(3, 2))
+    with pytest.raises(SettingError, match=r"labels must be from 0 to 1, got 2; .*or give probabilities of 3 classes"):
+        LabelAware()(embeddings, torch.tensor([0, 1, 2]), torch.ones(3, 2))
+    with pytest.raises(SettingError, match=r"labels must be from 0 to 1, got -1; number the classes from 0\.$"):
+        LabelAware()(embeddings, torch.tensor([0, 1, -1]), torch.ones(3, 2))
+    for wrong in (-0.5, 3.0):  # logits
+        with pytest.raises(
+            SettingError, match=rf"class_probabilities must be from 0 to 1, got {wrong:g}; use .*softmax"
+        ):
+            LabelAware()(embeddings, labels, torch.tensor([[0.0, wrong]]).expand(3, -1))

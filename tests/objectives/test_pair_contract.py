@@ -271,7 +271,7 @@ SHAPES = {
     "three axes": ((6, 4), (6, 4, 1), (6,), (6,), (6,), r"right must have 2 axes"),
     "targets too short": ((6, 4), (6, 4), (5,), (6,), (6,), r"targets must be \(b\) with b = 6 as in left"),
     "targets for extra rows": ((6, 4), (8, 4), (8,), (6,), (8,), r"targets must be \(b\) with b = 6 as in left"),
-    "targets with an axis": ((6, 4), (6, 4), (6, 1), (6,), (6,), r"targets must have 1 axes"),
+    "targets with an axis": ((6, 4), (6, 4), (6, 1), (6,), (6,), r"targets must have 1 axis"),
     "groups of the left": ((6, 4), (8, 4), (6,), (8,), (8,), r"left_groups must be \(b\) with b = 6 as in left"),
     "groups of the right": ((6, 4), (8, 4), (6,), (6,), (6,), r"right_groups must be \(m\) with m = 8 as in right"),
 }

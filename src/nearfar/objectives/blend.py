@@ -37,6 +37,10 @@ class Blend(nn.Module):
 
     def __init__(self, parts: Mapping[str, tuple[float, nn.Module]]) -> None:
         super().__init__()
+        if not isinstance(parts, Mapping):
+            raise SettingError(
+                f'Blend: parts must be named, got {type(parts).__name__}; try {{"supcon": (1.0, SupCon())}}.'
+            )
         if not parts:
             raise SettingError('Blend: at least one part is needed; try {"supcon": (1.0, SupCon())}.')
         self.objectives = nn.ModuleDict()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.errors import SettingError
+from nearfar.objectives.bounds import positive
+from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.shapes import expect
 
 
@@ -40,14 +39,14 @@ class Contrastive(nn.Module):
 
     def __init__(self, *, margin: float = 1.0) -> None:
         super().__init__()
-        if not 0 < margin < math.inf:
-            raise SettingError(f"Contrastive: margin must be above 0 and finite, got {margin}; try 0.5 to 1.5.")
+        positive("Contrastive", "margin", margin, "0.5 to 1.5")
         self.margin = margin
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
         n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
-        z = F.normalize(embeddings, dim=1)
+        labels, (vectors,) = class_names("Contrastive", labels), widened(embeddings)
+        z = F.normalize(vectors, dim=1)
         with full_precision(z):
             d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (n, n), exactly zero for equal rows
         near, far = classmates(labels), labels.unsqueeze(0) != labels.unsqueeze(1)  # (n, n) twice

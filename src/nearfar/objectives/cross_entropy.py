@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import torch  # noqa: F401 - the examples below read it
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.labels import class_indices
+from nearfar.objectives.precision import widened
 from nearfar.shapes import expect
 
 
@@ -15,7 +17,8 @@ class CrossEntropy(nn.Module):
 
     .. math:: \ell = -\frac{1}{\sum_i w_{y_i}} \sum_i w_{y_i} \log \mathrm{softmax}(x_i)_{y_i}
 
-    with *x* the logits and *w* the weights of the classes, all one if none are given.
+    with *x* the logits and *w* the weights of the classes, all one if none are given. Texts whose weights are all zero
+    cost nothing.
 
     Reads:    single texts or joined pairs, one class each
     Batches:  any
@@ -24,7 +27,7 @@ class CrossEntropy(nn.Module):
 
     Args:
         label_smoothing: share of the target that is spread evenly over all classes.
-        class_weights: one weight a class; see :func:`balanced_weights`.
+        class_weights: one weight a class, 0 or more; see :func:`balanced_weights`.
 
     >>> round(CrossEntropy()(torch.zeros(3, 4), torch.tensor([0, 1, 3])).item(), 4)  # log(4)
     1.3863
@@ -39,15 +42,35 @@ class CrossEntropy(nn.Module):
                 f"CrossEntropy: label_smoothing must be at least 0 and below 1, got {label_smoothing}; try 0.1."
             )
         self.label_smoothing = label_smoothing
-        self.register_buffer("class_weights", class_weights)
+        self.register_buffer("class_weights", None if class_weights is None else _checked(class_weights))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n, c) logits, (n,) labels -> scalar."""
         weights = {} if self.class_weights is None else {"class_weights": (self.class_weights, "c")}
-        expect(logits=(logits, "n c"), labels=(labels, "n"), **weights)
+        c = expect(logits=(logits, "n c"), labels=(labels, "n"), **weights)["c"]
+        labels = class_indices("CrossEntropy", labels, c, more="give logits of {} classes")
         if len(labels) == 0:
             return logits.sum()  # zero, with a zero gradient: the mean of nothing would be NaN
-        return F.cross_entropy(logits, labels, weight=self.class_weights, label_smoothing=self.label_smoothing)
+        if self.class_weights is None:
+            (logits,) = widened(logits)
+            return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        logits, w = widened(logits, self.class_weights)
+        costs = F.cross_entropy(logits, labels, weight=w, label_smoothing=self.label_smoothing, reduction="sum")
+        total = w[labels].sum()
+        return torch.where(total > 0, costs / total.clamp(min=torch.finfo(total.dtype).tiny), costs * 0)
+
+
+def _checked(weights: Tensor) -> Tensor:
+    if not isinstance(weights, Tensor):
+        raise SettingError(
+            f"CrossEntropy: class_weights must be a tensor, got {weights!r}; use torch.tensor with one weight a class."
+        )
+    if not (weights.isfinite() & (weights >= 0)).all() or not weights.any():
+        raise SettingError(
+            f"CrossEntropy: class_weights must be 0 or more and finite, and not all 0, got {weights.tolist()}; "
+            "try balanced_weights."
+        )
+    return widened(weights)[0]
 
 
 def balanced_weights(counts: Tensor) -> Tensor:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.bounds import positive
+from nearfar.objectives.labels import class_indices
 from nearfar.objectives.masks import classmates, itself
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.shapes import expect
+
+ROUNDING = 1e-2
+"""How far a probability may be beyond 0 or 1, in half precision as well."""
 
 
 class LabelAware(nn.Module):
@@ -43,21 +46,22 @@ class LabelAware(nn.Module):
 
     def __init__(self, *, temperature: float = 0.3) -> None:
         super().__init__()
-        if not 0 < temperature < math.inf:
-            raise SettingError(
-                f"LabelAware: temperature must be above 0 and finite, got {temperature}; try 0.1 to 0.5."
-            )
+        positive("LabelAware", "temperature", temperature, "0.1 to 0.5")
         self.temperature = temperature
 
     def forward(self, embeddings: Tensor, labels: Tensor, class_probabilities: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels, (n, c) class probabilities, softmax applied -> scalar."""
-        n = expect(
+        sizes = expect(
             embeddings=(embeddings, "n d"), labels=(labels, "n"), class_probabilities=(class_probabilities, "n c")
-        )["n"]  # fmt: skip
-        z = F.normalize(embeddings, dim=1)
+        )  # fmt: skip
+        n = sizes["n"]
+        labels = class_indices("LabelAware", labels, sizes["c"], more="give probabilities of {} classes")
+        _check_probabilities(class_probabilities)
+        vectors, probabilities = widened(embeddings, class_probabilities)
+        z = F.normalize(vectors, dim=1)
         with full_precision(z):
             logits = z @ z.T / self.temperature  # (n, n): s / tau
-        w = class_probabilities.index_select(1, labels)  # (n, n): how likely k's class is for i
+        w = probabilities.index_select(1, labels)  # (n, n): how likely k's class is for i
         if n < 2:
             return (logits * w * 0).sum()
         others = logits.masked_fill(itself(n, z.device), -torch.inf)  # (n, n)
@@ -67,3 +71,15 @@ class LabelAware(nn.Module):
         positive = classmates(labels)  # (n, n): P(i) as rows
         costs = ((field - logits) * w).masked_fill(~positive, 0)  # (n, n): a classmate's class is i's own
         return (costs.sum(dim=1) / positive.sum(dim=1).clamp(min=1)).sum() / positive.any(dim=1).sum().clamp(min=1)
+
+
+def _check_probabilities(found: Tensor) -> None:
+    """Refuse logits, which are easily taken for probabilities; an accelerator is not waited for."""
+    if found.device.type != "cpu" or found.numel() == 0:
+        return
+    low, high = (float(end) for end in found.detach().aminmax())
+    if low < -ROUNDING or high > 1 + ROUNDING:
+        wrong = low if low < -ROUNDING else high
+        raise SettingError(
+            f"LabelAware: class_probabilities must be from 0 to 1, got {wrong:.4g}; use logits.softmax(dim=1)."
+        )

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.errors import SettingError
-from nearfar.objectives.labels import COUNTED, class_indices
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.bounds import count, positive
+from nearfar.objectives.labels import class_indices
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.shapes import expect
 
 
@@ -45,11 +45,9 @@ class ProxyNCA(nn.Module):
 
     def __init__(self, classes: int, dim: int, *, scale: float = 1.0) -> None:
         super().__init__()
-        for name, value, least in (("classes", classes, 2), ("dim", dim, 1)):
-            if value < least:
-                raise SettingError(f"ProxyNCA: {name} must be {least} or more, got {value}; {COUNTED[name]}.")
-        if not 0 < scale < math.inf:
-            raise SettingError(f"ProxyNCA: scale must be above 0 and finite, got {scale}; try 1 to 10.")
+        count("ProxyNCA", "classes", classes, 2)
+        count("ProxyNCA", "dim", dim, 1)
+        positive("ProxyNCA", "scale", scale, "1 to 10")
         self.scale = scale
         self.proxies = nn.Parameter(torch.empty(classes, dim))
         nn.init.normal_(self.proxies, std=1 / math.sqrt(dim))  # any direction, about unit length
@@ -60,7 +58,7 @@ class ProxyNCA(nn.Module):
         labels = class_indices("ProxyNCA", labels, c)
         if len(labels) == 0:
             return (embeddings.sum() + self.proxies.sum()) * 0
-        z, p = F.normalize(embeddings, dim=1), F.normalize(self.proxies, dim=1)
+        z, p = (F.normalize(vectors, dim=1) for vectors in widened(embeddings, self.proxies))
         with full_precision(z):
             nearness = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp
         own = F.one_hot(labels, c).bool()  # (n, c)

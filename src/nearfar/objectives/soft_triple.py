@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.errors import SettingError
-from nearfar.objectives.labels import COUNTED, class_indices
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.bounds import count, not_negative, positive
+from nearfar.objectives.labels import class_indices
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.soft_triple_blocks import SoftTripleBlocks
 from nearfar.shapes import expect
 
@@ -56,14 +56,11 @@ class SoftTriple(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         for name, value, least in (("classes", classes, 2), ("dim", dim, 1), ("centers", centers, 1)):
-            if value < least:
-                raise SettingError(f"SoftTriple: {name} must be {least} or more, got {value}; {COUNTED[name]}.")
+            count("SoftTriple", name, value, least)
         for name, number, usual in (("gamma", gamma, "0.1"), ("scale", scale, "3 to 20")):
-            if not 0 < number < math.inf:
-                raise SettingError(f"SoftTriple: {name} must be above 0 and finite, got {number}; try {usual}.")
+            positive("SoftTriple", name, number, usual)
         for name, number, usual in (("margin", margin, "0.01 to 1"), ("spread", spread, "0 or 0.2")):
-            if not 0 <= number < math.inf:
-                raise SettingError(f"SoftTriple: {name} must be 0 or more and finite, got {number}; try {usual}.")
+            not_negative("SoftTriple", name, number, usual)
         self.gamma, self.scale, self.margin, self.spread = gamma, scale, margin, spread
         self.centers = nn.Parameter(torch.empty(classes, centers, dim))
         nn.init.uniform_(self.centers, -1 / math.sqrt(classes * centers), 1 / math.sqrt(classes * centers))
@@ -74,11 +71,12 @@ class SoftTriple(nn.Module):
         labels = class_indices("SoftTriple", labels, c)
         if len(labels) == 0:
             return (embeddings.sum() + self.centers.sum()) * 0
-        with full_precision(embeddings):
+        vectors, centers = widened(embeddings, self.centers)
+        with full_precision(vectors):
             loss: Tensor = SoftTripleBlocks.apply(  # type: ignore[no-untyped-call]
-                embeddings, self.centers, labels, self.gamma, self.scale, self.margin, torch.is_grad_enabled()
+                vectors, centers, labels, self.gamma, self.scale, self.margin, torch.is_grad_enabled()
             )
-        return loss + self.spread * self._regularizer(F.normalize(self.centers, dim=2)) if self.spread > 0 else loss
+        return loss + self.spread * self._regularizer(F.normalize(centers, dim=2)) if self.spread > 0 else loss
 
     def _regularizer(self, w: Tensor) -> Tensor:
         c, k, _ = w.shape

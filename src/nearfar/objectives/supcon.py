@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.errors import SettingError
+from nearfar.objectives.bounds import positive
+from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates, itself
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.shapes import expect
 
 
@@ -40,14 +39,14 @@ class SupCon(nn.Module):
 
     def __init__(self, *, temperature: float = 0.1) -> None:
         super().__init__()
-        if not 0 < temperature < math.inf:
-            raise SettingError(f"SupCon: temperature must be above 0 and finite, got {temperature}; try 0.05 to 0.5.")
+        positive("SupCon", "temperature", temperature, "0.05 to 0.5")
         self.temperature = temperature
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
         n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
-        z = F.normalize(embeddings, dim=1)
+        labels, (vectors,) = class_names("SupCon", labels), widened(embeddings)
+        z = F.normalize(vectors, dim=1)
         with full_precision(z):
             logits = z @ z.T / self.temperature  # (n, n): s / tau
         positive = classmates(labels)  # (n, n): P(i) as rows

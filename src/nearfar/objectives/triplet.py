@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 import torch
@@ -10,8 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.bounds import positive
+from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.shapes import expect
 
 Select = Literal["all", "hard", "semihard"]
@@ -53,8 +54,7 @@ class Triplet(nn.Module):
 
     def __init__(self, *, margin: float = 0.5, select: Select = "all", distance: Distance = "euclidean") -> None:
         super().__init__()
-        if not 0 < margin < math.inf:
-            raise SettingError(f"Triplet: margin must be above 0 and finite, got {margin}; try 0.2 to 1.")
+        positive("Triplet", "margin", margin, "0.2 to 1")
         for name, choice, known in (("select", select, get_args(Select)), ("distance", distance, get_args(Distance))):
             if choice not in known:
                 raise SettingError(f"Triplet: {name} must be {_either(known)}, got {choice!r}; try {known[0]!r}.")
@@ -65,7 +65,8 @@ class Triplet(nn.Module):
         expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))
         if len(labels) == 0:
             return embeddings.sum() * 0
-        z = F.normalize(embeddings, dim=1)
+        labels, (vectors,) = class_names("Triplet", labels), widened(embeddings)
+        z = F.normalize(vectors, dim=1)
         with full_precision(z):
             d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (n, n), exactly zero for equal rows
         d = d.square() if self.distance == "squared" else d
