@@ -5,12 +5,13 @@ The figures behind these choices are in docs/why/small-data.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from nearfar.assembly.data import Kind, RunData
-from nearfar.errors import SettingError
+from nearfar.errors import SettingError, did_you_mean
 from nearfar.recipe import Batches, CrossEntropy, Encoder, Objective, Recipe, Training, TripleEntropy
 from nearfar.recipe.objectives import (
     Auto,
@@ -46,6 +47,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
     notes: list[str] = []
     objective, told = _objective(recipe, data)
     notes.extend(told)
+    check_objective(objective, data.classes)
     published = any(isinstance(part, TripleEntropy) and part.preset == "as-published" for part in parts_of(objective))
     if published:
         objective = _published(objective)
@@ -54,6 +56,11 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
     batches = _batches(recipe.batches, objective, published=published)
     encoder = recipe.encoder
     head = _head(recipe, objective, data)
+    if head != recipe.head.kind and _silenced(objective):
+        notes.append(
+            f"{objective.name} gives its cross-entropy no weight here, so no class head is trained; a {head} one is "
+            "fitted afterwards"
+        )
     if encoder.pooling is None and published:
         encoder = replace(encoder, pooling="first")
     elif encoder.pooling is None and data.kind == "classes" and head != "trained" and trains_head(objective):
@@ -90,8 +97,60 @@ def needs_classmates(objective: Objective) -> bool:
 
 
 def trains_head(objective: Objective) -> bool:
-    """Whether the objective has a cross-entropy, which trains a class head."""
-    return any(isinstance(part, HEADED) for part in parts_of(objective))
+    """Whether the objective has a cross-entropy that counts, which trains a class head."""
+    if isinstance(objective, Blend):
+        return any(objective.weights.get(name, 1.0) and trains_head(part) for name, part in objective.parts.items())
+    match objective:
+        case CrossEntropy():
+            return True
+        case TripleEntropy():
+            return objective.beta > 0
+        case CrossEntropySupCon():
+            return objective.weight < 1
+        case LabelAware():
+            return objective.weight > 0
+    return False
+
+
+def _silenced(objective: Objective) -> bool:
+    """Whether there is a cross-entropy, but none that counts."""
+    return any(isinstance(part, HEADED) for part in parts_of(objective)) and not trains_head(objective)
+
+
+def check_objective(objective: Objective, classes: tuple[str, ...]) -> None:
+    """Refuse an objective that speaks of parts or classes that are not there."""
+    if isinstance(objective, Blend):
+        _check_blend(objective)
+    named = objective.parts if isinstance(objective, Blend) else {None: objective}
+    for name, part in named.items():
+        weights = part.class_weights if isinstance(part, HEADED) else None
+        if isinstance(weights, Mapping) and classes:
+            _check_weights(weights, classes, f"objective.{'' if name is None else f'parts.{name}.'}class_weights")
+
+
+def _check_blend(objective: Blend) -> None:
+    if not objective.parts:
+        raise SettingError(
+            'objective.name is "blend", which needs parts: [objective.parts.NAME] with a name = "..." for each.'
+        )
+    strange = sorted(set(objective.weights) - set(objective.parts))
+    if strange:
+        raise SettingError(
+            f"objective.weights names {strange[0]!r}, which is no part; the parts are {', '.join(objective.parts)}."
+        )
+    if not any(objective.weights.get(name, 1.0) for name in objective.parts):
+        raise SettingError("objective.weights are all zero, so nothing would be learned; give some part a weight.")
+
+
+def _check_weights(weights: Mapping[str, float], classes: tuple[str, ...], key: str) -> None:
+    strange = [name for name in weights if name not in classes]
+    if strange:
+        known = ", ".join(classes[:12]) + (" ..." if len(classes) > 12 else "")
+        raise SettingError(
+            f"{key} names {strange[0]!r}, which is no class.{did_you_mean(strange[0], classes)} There are: {known}."
+        )
+    if not any(weights.get(name, 1.0) for name in classes):
+        raise SettingError(f"{key} are all zero, so nothing would be learned; give some class a weight.")
 
 
 def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
@@ -169,6 +228,11 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
         return kind
     if kind == "auto":
         return "trained" if trains else "logistic"
+    if kind == "trained" and _silenced(objective):
+        raise SettingError(
+            f'head.kind is "trained", but {objective.name} gives its cross-entropy no weight here, so no head would '
+            'learn: give it some, or set head.kind = "logistic".'
+        )
     if kind == "trained" and not trains:
         raise SettingError(
             f'head.kind is "trained", but {objective.name} has no cross-entropy to train a head with: '

@@ -144,6 +144,8 @@ def read_data(recipe: Recipe) -> RunData:
     if isinstance(dev_setting, float | int) and dev_setting > 0:
         train, dev = _divide(train, dev_setting, recipe.seed, "dev")
     train, told = _sampled(train, recipe)
+    if kind == "classes":
+        told += _left_out(train, classes, recipe)
     if kind == "plain" and len(set(train.texts[0])) < 2:
         raise DataError([_one_text(train)])
     return RunData(train, dev, test, classes, (*notes, *told), kind)
@@ -213,6 +215,23 @@ def _sampled(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
         elif size < len(train):
             train = train.take(limit(train, size, seed=recipe.seed))
     return train, notes
+
+
+def _left_out(train: Records, classes: tuple[str, ...], recipe: Recipe) -> list[str]:
+    """What to say of classes that too small a draw has left without training texts."""
+    absent = sorted(set(classes) - set(train.labels or ()))
+    if len(absent) == len(classes) - 1:
+        raise SettingError(
+            f"data.limit is {recipe.data.limit}, which leaves training texts of one class only, so there is nothing to "
+            f"tell apart; set {8 * len(classes)} or more, or data.per_class = 8 instead."
+        )
+    if not absent:
+        return []
+    shown = ", ".join(absent[:5]) + (" ..." if len(absent) > 5 else "")
+    return [
+        f"data.limit is {recipe.data.limit}, which leaves {len(absent)} of {len(classes)} classes without a training "
+        f"text, so they cannot be learned: {shown}; data.per_class draws texts of each class"
+    ]
 
 
 def _from_here(source: str) -> str:

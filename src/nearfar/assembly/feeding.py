@@ -19,7 +19,16 @@ from nearfar.encoding.augment import Augment, Augmentation, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.recipe import Objective, Recipe
-from nearfar.recipe.objectives import BatchSoftmax, LabelAware, Mirror, MultipleNegatives, PairTriplet, SimCSE
+from nearfar.recipe.objectives import (
+    BatchSoftmax,
+    LabelAware,
+    Mirror,
+    MultipleNegatives,
+    PairTriplet,
+    SimCSE,
+    SupCon,
+    Triplet,
+)
 from nearfar.training import Feed
 
 GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
@@ -131,6 +140,17 @@ def company(feed: Feed, recipe: Recipe) -> list[str]:
     if not needs_classmates(recipe.objective):
         return []
     notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(feed.labels))
+    wanted, fitting = recipe.batches.per_class, side_by_side(recipe.batches.per_class, size)
+    if recipe.batches.shuffle == "balanced" and size < 4:
+        notes.append(
+            f"batches.size is {size}, so classmates fill a batch, and nothing is there to tell them from; set 4 or "
+            "more, 64 is usual"
+        )
+    elif recipe.batches.shuffle == "balanced" and fitting < wanted:
+        notes.append(
+            f"batches.per_class is {wanted}, but {fitting} texts of a class sit together, so that two classes meet in "
+            f"a batch of {size} (batches.size)"
+        )
     if classes > size // 2:
         notes.append(
             f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
@@ -139,11 +159,21 @@ def company(feed: Feed, recipe: Recipe) -> list[str]:
     alone = lonely(feed.labels, feed.sampler.batches(0))
     comparing = [part for part in parts_of(recipe.objective) if isinstance(part, COMPARING)]
     if alone and not all(isinstance(part, LabelAware) for part in comparing):  # each text of these has a second view
+        nothing = alone == len(feed) and all(isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective))
         notes.append(
-            f"{alone:,} of {len(feed):,} training texts have no classmate in their batch, so nothing draws them near; "
-            "larger batches (batches.size) or more texts of their classes would help"
+            f"{recipe.objective.name} learns nothing here, since no training text has a classmate in its batch, and "
+            "only the head is fitted; give each class two texts at least"
+            if nothing
+            else f"{alone:,} of {len(feed):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
+            f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; larger "
+            "batches (batches.size) or more texts of a class would help"
         )
     return notes
+
+
+def side_by_side(per_class: int, size: int) -> int:
+    """How many texts of a class sit together in a batch: as asked for, but half the batch at most, and two at least."""
+    return min(per_class, max(2, size // 2))
 
 
 def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
@@ -162,7 +192,7 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
                 f"batches.size is {size}, and {stage.recipe.objective.name} compares the texts of a batch; "
                 "set 2 or more, 64 is usual."
             )
-        return Balanced(labels=rows.labels, size=size, per_class=min(settings.per_class, size), seed=seed)
+        return Balanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
     if data.kind == "classes":
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'

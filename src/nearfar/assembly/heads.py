@@ -12,6 +12,8 @@ from nearfar.encoding import CenterHead, Head, LogisticHead, NeighborHead, TextM
 from nearfar.evaluation import embed_table
 
 FittedHead = Literal["logistic", "nearest-center", "neighbors"]
+ABSENT = -1e4
+"""The logit of a class that no training text has."""
 STRENGTH = 10.0
 """Inverse of the logistic head's L2 penalty; docs/why/small-data.md has the comparison."""
 
@@ -20,14 +22,15 @@ def fit_head(
     kind: FittedHead, model: TextModel, table: TokenTable, labels: NDArray[np.int64], classes: int, *,
     neighbors: int = 5, batch_size: int = 64,
 ) -> Head:  # fmt: skip
-    """A head for the model as it is now, from the vectors of the training texts."""
+    """A head for the model as it is now, from the vectors of the training texts; classes without any are never it."""
     vectors = _normalized(embed_table(model, table, batch_size=batch_size))
     if kind == "logistic":
         return _logistic(vectors, labels, classes)
     if kind == "nearest-center":
         head = CenterHead(vectors.shape[1], classes)
-        centers = np.stack([vectors[labels == number].mean(axis=0) for number in range(classes)])
-        head.centers.copy_(torch.from_numpy(_normalized(centers)))
+        present = np.unique(labels)
+        centers = np.stack([vectors[labels == number].mean(axis=0) for number in present])
+        head.centers[torch.from_numpy(present)] = torch.from_numpy(_normalized(centers))
         return head
     votes = NeighborHead(vectors.shape[1], classes, rows=len(vectors), neighbors=neighbors)
     votes.vectors.copy_(torch.from_numpy(vectors))
@@ -40,11 +43,13 @@ def _logistic(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: 
 
     fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, labels)
     weight, bias = fitted.coef_, fitted.intercept_
-    if classes == 2:  # one row for two classes: the first one's is zero
+    if len(fitted.classes_) == 2:  # one row for two classes: the first one's is zero
         weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
     head = LogisticHead(vectors.shape[1], classes)
-    head.weight.copy_(torch.from_numpy(weight))
-    head.bias.copy_(torch.from_numpy(bias))
+    present = torch.from_numpy(fitted.classes_)
+    head.bias.fill_(ABSENT)
+    head.weight[present] = torch.from_numpy(weight).float()
+    head.bias[present] = torch.from_numpy(bias).float()
     return head
 
 

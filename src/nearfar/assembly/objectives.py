@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from nearfar import objectives as modules
-from nearfar.errors import SettingError
+from nearfar.assembly.choosing import check_objective
+from nearfar.errors import SettingError, counted
 from nearfar.objectives import balanced_weights
 from nearfar.recipe import Objective
 from nearfar.recipe import objectives as tables
@@ -35,13 +36,29 @@ def build_terms(
     settings: Objective, *, classes: tuple[str, ...], dim: int, labels: NDArray[np.int64], seed: int,
     graded: bool = False,
 ) -> tuple[list[Term], list[str]]:  # fmt: skip
-    """The terms of an objective, and what the user should know about them. ``seed`` draws centers and proxies."""
+    """The terms of an objective, and what the user should know about them. ``seed`` draws centers and proxies.
+
+    A cross-entropy of weight zero is none: it needs no class head.
+    """
+    check_objective(settings, classes)
     around = Surroundings(classes, dim, np.bincount(labels, minlength=len(classes)), graded)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if isinstance(settings, tables.Blend):
-            return _blend(settings, around)
-        return _single(settings, around)
+        terms, notes = _blend(settings, around) if isinstance(settings, tables.Blend) else _single(settings, around)
+    if settings.learning_rate is not None and not any(_weights_of(term) for term in terms):
+        notes.append(_idle("objective.learning_rate", settings))
+    return [term for term in terms if term.weight or term.view != "logits"], notes
+
+
+def _weights_of(term: Term) -> bool:
+    return any(True for _ in term.objective.parameters())
+
+
+def _idle(key: str, settings: Objective) -> str:
+    return (
+        f"{key} is {settings.learning_rate:g}, but {settings.name} has no weights of its own to learn at it; those of "
+        "encoder and head are training.learning_rate and training.head_learning_rate"
+    )
 
 
 def _single(settings: Objective, around: Surroundings) -> tuple[list[Term], list[str]]:
@@ -53,23 +70,14 @@ def _single(settings: Objective, around: Surroundings) -> tuple[list[Term], list
 
 
 def _blend(settings: tables.Blend, around: Surroundings) -> tuple[list[Term], list[str]]:
-    if not settings.parts:
-        raise SettingError(
-            'objective.name is "blend", which needs parts: [objective.parts.NAME] with a name = "..." for each.'
-        )
-    strange = sorted(set(settings.weights) - set(settings.parts))
-    if strange:
-        raise SettingError(
-            f"objective.weights names {strange[0]!r}, which is no part; the parts are {', '.join(settings.parts)}."
-        )
     weights = {name: settings.weights.get(name, 1.0) for name in settings.parts}
-    if not any(weights.values()):
-        raise SettingError("objective.weights are all zero, so nothing would be learned; give some part a weight.")
     terms: list[Term] = []
     notes: list[str] = []
     for name, part in settings.parts.items():
         made, told = _single(part, around)
         notes.extend(told)
+        if part.learning_rate is not None and not any(map(_weights_of, made)):
+            notes.append(_idle(f"objective.parts.{name}.learning_rate", part))
         for term in made:
             known = name if len(made) == 1 else f"{name}_{term.name}"
             terms.append(
@@ -82,9 +90,11 @@ def _blend(settings: tables.Blend, around: Surroundings) -> tuple[list[Term], li
 
 
 def _entropy(settings: Any, around: Surroundings) -> nn.Module:
-    weights: Tensor | None = None
-    if settings.class_weights == "balanced":
+    chosen, weights = settings.class_weights, None
+    if chosen == "balanced":
         weights = balanced_weights(torch.from_numpy(around.counts))
+    elif isinstance(chosen, Mapping):
+        weights = torch.tensor([chosen.get(name, 1.0) for name in around.classes])
     return modules.CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
 
 
@@ -114,13 +124,17 @@ def _soft(settings: Any, centers: int, around: Surroundings) -> nn.Module:
 
 
 def _crowded(centers: int, around: Surroundings) -> list[str]:
-    smallest = int(around.counts.argmin())
-    if centers <= around.counts[smallest]:
+    few = {name: int(n) for name, n in zip(around.classes, around.counts, strict=True) if 0 < n < centers}
+    if not few:
         return []
-    return [
-        f"objective.centers is {centers}, but the class {around.classes[smallest]!r} has only "
-        f"{around.counts[smallest]} texts; fewer centers may do as well"
-    ]
+    smallest = min(few, key=lambda name: few[name])
+    texts = counted(few[smallest], "text")
+    fewer = (
+        f"the class {smallest!r} has only {texts}"
+        if len(few) == 1
+        else f"{len(few)} of {len(around.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
+    )
+    return [f"objective.centers is {centers:,}, but {fewer}; objective.centers = {few[smallest]} may do as well"]
 
 
 def _cross_entropy_supcon(settings: tables.CrossEntropySupCon, around: Surroundings) -> tuple[list[Term], list[str]]:
@@ -160,8 +174,9 @@ def _lonely(around: Surroundings) -> list[str]:
     if not lonely:
         return []
     return [
-        f"{len(lonely)} of {len(around.classes)} classes have a single text ({', '.join(lonely[:3])}), which has no "
-        "classmate to come near to"
+        f"{len(lonely)} of {len(around.classes)} classes {'has' if len(lonely) == 1 else 'have'} a single text "
+        f"({', '.join(lonely[:3])}{' ...' if len(lonely) > 3 else ''}), which has no classmate to come near to; give "
+        "each class two texts at least"
     ]
 
 

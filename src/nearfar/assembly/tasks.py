@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.assembly.choosing import needs_classmates, positive_from
 from nearfar.assembly.data import RunData, class_numbers, layout_of, read_data
+from nearfar.assembly.feeding import side_by_side
 from nearfar.assembly.objectives import build_terms
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows
 from nearfar.batching import Balanced, RandomOrder, Sampler
@@ -297,7 +298,7 @@ def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
                 f"task {ready.name!r}: its batches have {size} row, and {ready.task.objective.name} compares the texts "
                 "of a batch; set batch_size to 2 or more, 32 is usual."
             )
-        return Balanced(labels=labels, size=size, per_class=min(recipe.batches.per_class, size), seed=seed)
+        return Balanced(labels=labels, size=size, per_class=side_by_side(recipe.batches.per_class, size), seed=seed)
     return RandomOrder(rows=len(labels), size=size, seed=seed)
 
 

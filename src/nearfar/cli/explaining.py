@@ -46,7 +46,7 @@ def _one(console: Console, name: str, about: dict[str, Any]) -> None:
             console.print(f"{key:<9} {about[key]}", highlight=False, soft_wrap=True, markup=False)
     table = Table(title="settings, in the table \\[objective] of a recipe", title_justify="left")
     for column in ("key", "value", "default", "meaning"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")  # a long key is broken, never cut off
     for row in about["settings"]:
         table.add_row(row["key"], row["kind"], row["default"], row["doc"])
     console.print(table, highlight=False, markup=False)

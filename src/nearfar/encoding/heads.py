@@ -77,6 +77,8 @@ class LogisticHead(nn.Module):
 class CenterHead(nn.Module):
     """The nearest class center by cosine: (b, d) -> (b, c) cosines over a temperature.
 
+    A center of zeros is that of a class without training texts, and nobody's nearest.
+
     Args:
         dim: width of the text vector.
         classes: how many classes there are.
@@ -101,7 +103,8 @@ class CenterHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(b, d) -> (b, c)."""
-        return F.normalize(vectors.float(), dim=1) @ self.centers.T / self.temperature
+        logits = F.normalize(vectors.float(), dim=1) @ self.centers.T / self.temperature
+        return logits.masked_fill(~self.centers.any(dim=1), -1e4)
 
 
 class NeighborHead(nn.Module):

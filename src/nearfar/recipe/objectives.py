@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from nearfar.recipe.keys import Key
 
-ClassWeights: TypeAlias = Literal["none", "balanced"]
+ClassWeights: TypeAlias = Literal["none", "balanced"] | dict[str, float]
 
 # Keys that several objectives share.
 _Name = Key("The objective; it decides which other keys this table has.")
@@ -17,7 +17,11 @@ _LearningRate = Key(
     at_most=10,
 )
 _LabelSmoothing = Key("The share of each target that is spread evenly over all classes.", at_least=0, below=1)
-_ClassWeights = Key('"balanced" weighs every class by the inverse of its frequency in the training texts.')
+_ClassWeights = Key(
+    '"balanced" weighs every class by the inverse of its frequency in the training texts; a table has the weights of '
+    "classes by their names, and the others count 1.",
+    at_least=0,
+)
 _Temperature = Key("The divisor of all similarities; lower listens more to the nearest texts.", above=0)
 _Centers = Key("The centers of each class, K in the paper.", at_least=1)
 _Gamma = Key("How softly a text is shared among the centers of a class.", above=0)
