@@ -108,6 +108,7 @@ SEARCHES = {
     "ends the wrong way round": ("low = 1e-5", "low = 0.5", "low is not below high"),
     "a range in a grid": ('"random"', '"grid"', "a grid needs a list"),
     "an empty list": ("[0.5, 0.9]", "[]", "the list is empty"),
+    "a value twice": ("[0.5, 0.9]", "[0.5, 0.9, 0.5]", "the list has 0.5 twice"),
     "the data": ('"objective.beta"', '"data.limit"', "cannot be searched"),
     "two ways to judge": ("trials = 4", "trials = 4\nfolds = 3\ndev = 0.2", "exclude each other"),
 }
@@ -129,6 +130,38 @@ def test_two_data_sets_with_one_name_are_refused(tmp_path):
     assert "two data sets are called 'things'" in refused(
         tmp_path, ('[[contender]]\nname = "plain"', f'{twice}[[contender]]\nname = "plain"')
     )
+
+
+def test_a_search_of_a_single_point_is_refused(tmp_path):
+    """Inner folds would be trained on to choose between one and the same."""
+    search = SEARCH.replace("[0.5, 0.9]", "[0.5]")
+    told = refused(
+        tmp_path,
+        ("centers = 2\n", f"centers = 2\n{search.replace('{ low = 1e-5, high = 1e-3, log = true }', '[1e-4]')}"),
+    )
+    assert "triple: search.space has a single point, so there is nothing to choose" in told
+    assert read_study(small_study(tmp_path, ("centers = 2\n", f"centers = 2\n{search}"))), "a range has many"
+
+
+@pytest.mark.parametrize("kind", ["data", "contender"])
+def test_a_study_without_data_or_contenders_is_refused_in_its_own_words(tmp_path, kind):
+    """A study is no recipe, and has tables in double brackets."""
+    other = {"data": '[[contender]]\nname = "a"\n', "contender": '[[data]]\nname = "a"\nfile = "t.jsonl"\n'}[kind]
+    (tmp_path / "study.toml").write_text(f'[study]\nname = "s"\n{other}')
+    with pytest.raises(
+        RecipeError, match=rf"there is no \[\[{kind}\]\]. Add one or more \[\[{kind}\]\] tables"
+    ) as caught:
+        read_study(tmp_path / "study.toml")
+    assert "recipe" not in str(caught.value)
+
+
+def test_data_sets_that_tables_could_not_tell_apart_are_refused(tmp_path):
+    """The name of one is the name of another with its limit."""
+    other = '[[data]]\nname = "things 12"\nfile = "t.jsonl"\n'
+    edits = ('[[contender]]\nname = "plain"', f'{other}[[contender]]\nname = "plain"')
+    told = refused(tmp_path, ('file = "t.jsonl"', 'file = "t.jsonl"\nlimit = [12, 18]'), edits)
+    assert "tables would call 'things' and 'things 12' the same: 'things 12'" in told
+    read_study(small_study(tmp_path, edits))
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):

@@ -151,6 +151,33 @@ def test_a_class_smaller_than_the_folds_is_refused_unless_it_may_be_missing(tmp_
     assert len(plan(tmp_path, ("folds = 3", 'folds = 5\nrare = "keep"')).trials) == 20
 
 
+def test_rows_of_one_class_are_refused_before_every_trial_fails(tmp_path):
+    """With the file of the user."""
+    path = texts(tmp_path)
+    path.write_text(path.read_text().replace('"tool"', '"fruit"'))
+    with pytest.raises(DataError, match=r"^t\.jsonl: all 24 rows have the one class 'fruit'"):
+        plan(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        ("folds = 17", "search of 'triple', on the 16 training rows of a trial: 16 rows .* cannot make 17 folds"),
+        ("folds = 16", None),
+        ("dev = 0.2", None),
+    ],
+)
+def test_inner_folds_that_the_training_rows_cannot_make_are_refused(tmp_path, judged, said):
+    """A trial trains on two thirds of the 24 rows, and only those are divided again."""
+    search = f'[contender.search]\n{judged}\nspace = {{ "objective.beta" = [0.5, 0.7] }}\n'
+    edit = ("centers = 2\n", f"centers = 2\n{search}")
+    if said is None:
+        assert plan(tmp_path, edit).trials
+        return
+    with pytest.raises(DataError, match=said):
+        plan(tmp_path, edit)
+
+
 def test_a_limit_beyond_the_rows_is_refused(tmp_path):
     """A table must not say 1,000 where there were 24."""
     with pytest.raises(DataError, match="limit is 1,000, but there are only 24 rows"):

@@ -117,6 +117,33 @@ def test_a_spoiled_record_is_refused_with_its_file(tmp_path, content):
         find_record(tmp_path, "a1")
 
 
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ({"accuracy": float("nan")}, "the score accuracy is nan"),
+        ({"accuracy": "high"}, "the score accuracy is 'high'"),
+        ({"f1": 0.5}, "there is no score accuracy"),
+        (None, "scores is None"),
+    ],
+)
+def test_a_finished_trial_without_a_number_is_refused_with_its_file(tmp_path, scores, said):
+    """It would be in no mean, or in all of them."""
+    write_record(tmp_path, ONE, {})
+    path = tmp_path / TRIALS / "a1" / RECORD
+    path.write_text(json.dumps({**json.loads(path.read_text()), "scores": scores}))
+    with pytest.raises(OutputError, match=rf"a1/record\.json: .*{said}.* Remove the folder, and run the study again"):
+        find_record(tmp_path, "a1")
+
+
+def test_predictions_that_end_in_the_middle_are_refused_with_their_file(tmp_path):
+    """And with what to do."""
+    write_record(tmp_path, ONE, {PREDICTIONS: b'{"row": 3}\n{"row":'})
+    found = find_record(tmp_path, "a1")
+    assert found is not None
+    with pytest.raises(OutputError, match=r"a1/predictions\.jsonl: this cannot be read .* Remove the folder"):
+        read_predictions(found)
+
+
 @pytest.mark.parametrize("content", [None, "{", '{"format": 99}', '{"format": 1}'])
 def test_a_folder_without_a_study_is_refused(tmp_path, content):
     """Whatever else it holds."""

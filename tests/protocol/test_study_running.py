@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from rich.console import Console
 
-from nearfar.protocol.driving import stand
+from nearfar.cli.studying import Lines
+from nearfar.errors import OutputError
+from nearfar.protocol import driving
+from nearfar.protocol.driving import _Follower, alone, run_study, stand
+from nearfar.protocol.estimating import _Pace, _whole
 from nearfar.protocol.local import ATTEMPTS, cores, shares
 from nearfar.protocol.records import find_record, read_plan, read_records, scores_of, write_record
 from nearfar.protocol.statistics import compare_all
@@ -89,6 +96,12 @@ def test_a_failed_trial_is_recorded_and_does_not_stop_the_others(tmp_path):
     assert "there is no such folder" in done.stderr
     assert "3 trials failed; mend the cause" in done.stderr
     assert "0/3" in done.stdout
+    shown = nearfar("show", tmp_path / "study")
+    assert "plain on things, seed 2, fold 0: failed: " in shown.stderr
+    assert "3 trials failed; mend the cause" in shown.stderr
+    planned = nearfar("run", file, "--dry-run", "--retry-failed", "--out", tmp_path / "other")
+    assert planned.returncode == 1
+    assert "contender 'plain' on 'things' would fail: " in planned.stderr
 
     file = small_study(tmp_path, ONE_SEED)
     for trial in stand(file, tmp_path / "study").planned.trials.values():
@@ -97,6 +110,8 @@ def test_a_failed_trial_is_recorded_and_does_not_stop_the_others(tmp_path):
             write_record(tmp_path / "study", replace(record, id=trial.id, fold=trial.fold), {})
     again = nearfar("run", file, "--workers", "1")
     assert "3 trials failed before and stay so" in again.stderr
+    assert "3 finished trials stay as they are, 0 trials are to run" in again.stderr
+    assert "new or changed" not in again.stderr
     assert sum(record.done for record in read_records(tmp_path / "study")) == 3
     retried = nearfar("run", file, "--workers", "1", "--retry-failed")
     assert retried.returncode == 0, retried.stderr
@@ -109,8 +124,22 @@ def test_a_dry_run_says_how_much_and_how_long_and_writes_nothing(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "12 trials: 0 there, 12 to run" in done.stdout
     assert "in 2 processes of 1 thread" in done.stdout
+    assert "about 0 s" not in done.stdout
     assert "going by 4 steps of each contender" in done.stdout
     assert not (tmp_path / "study").exists()
+
+
+def test_the_estimate_counts_what_is_not_a_step_and_every_training_of_a_search(tmp_path):
+    """By hand: 3 epochs of 16 rows in batches of 8 at 2 s each, 5 s beside them; then at two points of two folds."""
+    pace = _Pace(fixed=5, step=2, batch=8, epochs=3)
+    assert pace.seconds(16) == 5 + 3 * 2 * 2
+    assert replace(pace, most=4).seconds(16) == 5 + 4 * 2
+    assert replace(pace, drawn=8).seconds(16) == 5 + 3 * 2
+    trial = next(iter(stand(small_study(tmp_path), tmp_path / "study").planned.trials.values()))
+    assert _whole(trial, 16, pace) == 17
+    search = {"method": "grid", "trials": None, "folds": 2, "dev": None, "space": {"training.learning_rate": [1, 2]}}
+    assert _whole(replace(trial, search=search), 16, pace) == 17 + 2 * 2 * (5 + 3 * 2)
+    assert _whole(replace(trial, search={**search, "dev": 0.5}), 16, pace) == 17 + 2 * (5 + 3 * 2)
 
 
 @pytest.mark.slow
@@ -182,6 +211,88 @@ def test_a_second_process_may_not_run_the_same_study(tmp_path):
     assert first.returncode == 130
     assert "stopped: 0 of 12 trials are in" in told
     assert not (tmp_path / "study" / "scratch").exists()
+
+
+def test_what_another_process_has_finished_meanwhile_is_not_run_again(undisturbed, tmp_path, monkeypatch):
+    """Between reading the records and having the folder for oneself, somebody else may have run the trials."""
+    file, folder = small_study(tmp_path, ONE_SEED), tmp_path / "study"
+    before = stand(file, folder)
+    assert len(before.waiting) == 6
+    shutil.copytree(undisturbed, folder)
+    monkeypatch.setattr(driving, "stand", lambda *_: before)
+    assert run_study(file, folder, Lines(Console(quiet=True))).ran == 0
+
+
+def test_the_first_trial_is_not_charged_for_the_libraries(undisturbed):
+    """They take seconds to load, the trials tenths of one."""
+    first, *others = read_records(undisturbed)
+    assert first.cpu_seconds < 10 * max(record.cpu_seconds for record in others)
+
+
+def test_who_leads_is_told_by_the_runs_that_all_have(undisturbed, tmp_path):
+    """A contender with an easy fold only does not lead by that."""
+    folder = tmp_path / "study"
+    planned = stand(small_study(tmp_path, ONE_SEED), folder).planned
+    scores = {"plain": (0.9, 0.1, 0.1), "triple": (0.8, 0.7, 0.6)}
+
+    class Heard(Lines):
+        leaders: ClassVar[list[str | None]] = []
+
+        def trial(self, *told):
+            self.leaders.append(told[-1])
+
+    follower = _Follower(folder, planned, Heard(Console(quiet=True)), list(planned.trials.values()), 0)
+    for contender, fold in [("plain", 0), ("plain", 1), ("triple", 0), ("triple", 1), ("triple", 2)]:
+        trial = next(t for t in planned.trials.values() if (t.contender, t.fold) == (contender, fold))
+        record = replace(
+            next(record for record in read_records(undisturbed) if record.id == trial.id),
+            scores={"f1_weighted": scores[contender][fold]},
+        )
+        write_record(folder, record, {})
+        follower("done", trial.id)
+    assert Heard.leaders == [
+        None,
+        None,
+        "plain leads on things with 0.9000",
+        "triple leads on things with 0.7500",
+        "triple leads on things with 0.7500",
+    ]
+
+
+def test_names_with_brackets_are_printed_as_they_are(undisturbed, tmp_path):
+    """They are no markup."""
+    shutil.copytree(undisturbed, tmp_path / "study")
+    path = tmp_path / "study" / "study.json"
+    path.write_text(path.read_text().replace('"triple"', '"triple [mean] [/b]"').replace('"small"', '"small [/b]"'))
+    shown = nearfar("show", tmp_path / "study")
+    assert shown.returncode == 0, shown.stderr
+    assert "small [/b]: f1_weighted" in shown.stdout
+    assert "│ triple [mean] [/b] │" in shown.stdout
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+    """Also where the lock of an earlier run may be opened."""
+    monkeypatch.chdir(tmp_path)
+    Path("study").mkdir()
+    Path("study/.lock").touch()
+    for name, mode in (("study/.lock", 0o666), ("study", 0o555), (".", 0o755)):
+        Path(name).chmod(mode)
+    own = os.geteuid()
+    try:
+        if own == 0:
+            os.seteuid(65534)  # root may write everywhere
+        with pytest.raises(OutputError, match="study: nothing can be written there"), alone(Path("study")):
+            pass
+    finally:
+        os.seteuid(own)
+
+
+@pytest.mark.parametrize("place", [".", "/"])
+def test_a_folder_is_no_study_file(place):
+    """Not even one without a name."""
+    done = nearfar("run", place)
+    assert done.returncode == 1
+    assert "this is a folder. Name the study file" in done.stderr
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from nearfar.protocol.records import Record
 from nearfar.protocol.runs import Trial
 from nearfar.protocol.study import read_study
 from nearfar.protocol.trials import perform, rows_of, split
-from tests.protocol.studies import small_study
+from tests.protocol.studies import nearfar, small_study
 
 GRID = '[contender.search]\nmethod = "grid"\nfolds = 2\nspace = { "training.learning_rate" = [1e-7, 3e-3] }\n'
+ENCODERS = '[contender.search]\nmethod = "grid"\nfolds = 2\nspace = { "encoder.name" = ["./none", "toy"] }\n'
 
 
 def trial_with(folder: Path, search: str) -> Trial:
@@ -87,6 +89,37 @@ def test_random_and_guided_searches_repeat_themselves(tmp_path, method):
         assert 1e-5 <= point["settings"]["training.learning_rate"] <= 1e-3
         assert point["settings"]["batches.size"] in range(4, 9)
     assert len({json.dumps(point["settings"]) for point in one.searched}) == 3
+
+
+def test_a_point_that_cannot_be_trained_is_kept_with_its_reason_and_not_chosen(tmp_path):
+    """One encoder is not there; the other is taken, and the trial goes on."""
+    record = outcome(trial_with(tmp_path, ENCODERS), tmp_path / "scratch")
+    failed = [point for point in record.searched if point["status"] == "failed"]
+    assert [point["settings"] for point in failed] == [{"encoder.name": "./none"}]
+    assert "./none" in failed[0]["reason"]
+    assert record.settings == {"encoder.name": "toy"}
+
+
+def test_a_search_without_any_point_that_trains_is_a_failed_trial(tmp_path):
+    """With the reason of the first point."""
+    trial = trial_with(tmp_path, ENCODERS.replace("toy", "./neither"))
+    (tmp_path / "scratch").mkdir()
+    record, _ = perform(trial, tmp_path / "scratch")
+    assert not record.done
+    assert "no point of the search could be trained; the first: " in str(record.reason)
+
+
+def test_a_search_is_refused_where_optuna_is_not_installed(tmp_path, monkeypatch):
+    """Before anything is written, and not in every trial."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "optuna" else find(name, *more)
+    )
+    study = small_study(tmp_path, ('[[contender]]\nname = "triple"', f'{GRID}\n[[contender]]\nname = "triple"'))
+    done = nearfar("run", study)
+    assert done.returncode == 1
+    assert "pip install 'nearfar[search]'" in done.stderr
+    assert not (tmp_path / "study").exists()
 
 
 def test_points_that_fall_behind_are_given_up(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.report import read_source
 from tests.protocol.studies import small_study
+from tests.report.studies import write_study
 from tests.report.test_page import NAMES, Reader
 
 FRUIT = ["a ripe apple and a plum", "pears in a bowl", "one grape", "sweet cherries"]
@@ -73,8 +75,21 @@ def test_tables_go_to_standard_output_or_to_a_file(study, tmp_path, call):
     code, printed, errors = call("report", study, "--format", "latex", "--out", tmp_path / "t.tex")
     assert (code, printed, errors) == (0, "", f"written to {tmp_path / 't.tex'}\n")
     assert "\\toprule" in (tmp_path / "t.tex").read_text()
+    for name, begins in (("t2.tex", "% "), ("t.csv", "data,"), ("t.MD", "# "), ("t.html", "<!doctype html>")):
+        assert call("report", study, "--out", tmp_path / name)[0] == 0
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(begins), "the ending says what it is"
     code, printed, _ = call("report", study, "--format", "markdown")
     assert printed.startswith("# Objectives on few labels\n")
+
+
+def test_the_screen_says_what_the_page_says(tmp_path, call):
+    """No p-value is zero, and sentences have the decimals of the table."""
+    write_study(tmp_path, sets=("cr",), contenders={"cross-entropy": 1.0, "supcon": 4.0})
+    code, printed, _ = call("study", "show", tmp_path)
+    assert code == 0
+    assert "< 0.001" in printed
+    assert " 0.000 " not in printed
+    assert re.search(r"is better than cross-entropy on .* by 0\.\d{4} \(95 % interval 0\.\d{4} to 0\.\d{4},", printed)
 
 
 def test_a_report_is_written_anew_but_nothing_else_is_replaced_unasked(study, tmp_path, call):

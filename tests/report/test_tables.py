@@ -13,7 +13,7 @@ from nearfar.errors import SettingError
 from nearfar.protocol.records import cell_name
 from nearfar.protocol.statistics import holm
 from nearfar.report import FORMATS, Source, render
-from nearfar.report.tables import CSV_COLUMNS, best, comparisons, conclusion, word
+from nearfar.report.tables import CSV_COLUMNS, best, comparisons, conclusion, t_test, word
 
 
 def by_hand(source, data, limit, contender):
@@ -116,6 +116,15 @@ def test_a_single_data_set_is_concluded_by_its_own_verdict(source):
     )
     assert len(only.families) == 2
     assert [sentence.split(" on ")[1].split(" ")[0] for sentence in conclusion(only)] == ["cr", "cr"]
+
+
+def test_both_tests_are_named_where_some_data_sets_have_no_folds(source):
+    """Of one data set only the first fold is there, as with a test set of its own."""
+    records = tuple(record for record in source.records if record.data != "cr" or record.fold == 0)
+    cells = tuple(cell for cell in source.plan.cells if cell.data != "cr" or cell.fold == 0)
+    mixed = Source(replace(source.plan, cells=cells), records)
+    assert "corrected resampled t-test (Nadeau and Bengio); where there are no folds, paired t-test" in t_test(mixed)
+    assert t_test(source) == "corrected resampled t-test (Nadeau and Bengio)"
 
 
 def test_an_unknown_form_is_refused(source):

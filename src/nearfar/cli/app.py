@@ -471,8 +471,13 @@ def report(
         str | None, typer.Option("--out", help="A file, or - for standard output; unset: report.html, tables to -.")
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="html|markdown|csv|latex", help="The page, or the table for a paper.")
-    ] = "html",
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="html|markdown|csv|latex",
+            help="The page, or the table for a paper; unset: by the ending of --out (.md, .csv, .tex), else html.",
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(

@@ -17,13 +17,23 @@ if TYPE_CHECKING:
     from nearfar.data import Records
 
 PAGE = "report.html"
+ENDINGS = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
+"""What a file is to be by its name, where no format is asked for."""
 
 
 def report_command(
-    folder: str, out: str | None, form: str, *, data: str | None, task: str | None, batch_size: int, overwrite: bool
+    folder: str,
+    out: str | None,
+    form: str | None,
+    *,
+    data: str | None,
+    task: str | None,
+    batch_size: int,
+    overwrite: bool,
 ) -> None:
     """Write the page or the table; without ``--out`` the page goes to report.html, a table to standard output."""
     known = ("html", *FORMATS)
+    form = form or ENDINGS.get(Path(out or "").suffix.lower(), "html")
     if form not in known:
         raise SettingError(
             f"--format is {', '.join(known[:-1])} or {known[-1]}, got {form!r}.{did_you_mean(form, known)}"

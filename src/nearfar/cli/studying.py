@@ -13,7 +13,7 @@ from rich.table import Table
 
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation.geometry import MEASURES
-from nearfar.protocol.driving import Outcome, folder_of, run_study, stand
+from nearfar.protocol.driving import folder_of, run_study, stand
 from nearfar.protocol.estimating import estimate
 from nearfar.protocol.records import Record, cell_name, read_plan, read_records, scores_of, set_scores
 from nearfar.protocol.statistics import compare_all, summarize
@@ -23,6 +23,8 @@ from nearfar.training import duration
 SHOWN = 10
 """Failed trials whose reasons are spelled out."""
 WIDTH = 160
+DECIMALS = 4
+"""Of scores and differences."""
 
 
 def study_run_command(
@@ -48,7 +50,7 @@ def study_run_command(
 
         require_ray()
     if dry_run:
-        _plan(path, folder, workers=workers, threads=threads, retry_failed=retry_failed)
+        _plan(path, folder, workers=workers, threads=threads, retry_failed=retry_failed, on=on)
         return
     place: Literal["local", "ray"] = "ray" if on == "ray" else "local"
     watcher = Bar(console) if console.is_terminal else Lines(console)
@@ -59,12 +61,18 @@ def study_run_command(
     if not outcome.ran:
         watcher.notice("all trials of this study are there; nothing ran")
     show(folder, _wide())
-    _failures(outcome, console)
+    _failures(outcome.failed, console)
 
 
 def study_show_command(folder: Path) -> None:
     """Print the table and the verdicts of a study."""
     show(folder, _wide())
+    plan, records = read_plan(folder), read_records(folder)
+    _failures([record for record in records if not record.done], Console(stderr=True))
+    left = len(plan.cells) - len(records)
+    if left:
+        has = "has" if left == 1 else "have"
+        Lines(Console(stderr=True)).notice(f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet")
 
 
 def show(folder: Path, console: Console) -> None:
@@ -99,7 +107,7 @@ def show(folder: Path, console: Console) -> None:
                 cells += [
                     f"{found.difference:+.4f}",
                     "" if interval is None else f"{interval.low:+.4f} to {interval.high:+.4f}",
-                    f"{found.adjusted_p:.3f}",
+                    "< 0.001" if found.adjusted_p < 0.001 else f"{found.adjusted_p:.3f}",
                     f"{found.wins}/{found.ties}/{found.losses}",
                 ]
             table.add_row(*cells)
@@ -108,7 +116,7 @@ def show(folder: Path, console: Console) -> None:
     _show_sets(records, list(plan.contenders), console)
     for family in families:
         for comparison in family.comparisons:
-            console.print(f"{verdict(comparison)}.", highlight=False, soft_wrap=True, markup=False)
+            console.print(f"{verdict(comparison, least=DECIMALS)}.", highlight=False, soft_wrap=True, markup=False)
         if len(family.comparisons) > 1 or family.refused:
             console.print(f"{overall(family)}.", highlight=False, soft_wrap=True, markup=False)
 
@@ -177,7 +185,7 @@ class Bar(Lines):
         super().__init__(console)
         self.bar = Progress(
             SpinnerColumn(), TextColumn("trials"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[leader]}  {task.fields[left]}"), console=console,
+            TextColumn("{task.fields[leader]}  {task.fields[left]}", markup=False), console=console,
         )  # fmt: skip
         self.task = self.bar.add_task("", total=1, leader="", left="")
 
@@ -206,11 +214,13 @@ def trial_line(record: Record) -> str:
     return f"{who}: {record.metric} {record.score:.4f} ({duration(record.seconds)})"
 
 
-def _plan(path: Path, folder: Path, *, workers: int | None, threads: int | None, retry_failed: bool) -> None:
+def _plan(path: Path, folder: Path, *, workers: int | None, threads: int | None, retry_failed: bool, on: str) -> None:
     console = _wide()
     standing = stand(path, folder)
     plan = standing.planned.plan
-    console.print(f"study {plan.name!r} in {folder}: {plan.metric}, baseline {plan.baseline}", highlight=False)
+    console.print(
+        f"study {plan.name!r} in {folder}: {plan.metric}, baseline {plan.baseline}", highlight=False, soft_wrap=True
+    )
     table = Table()
     for column in ("data", "rows", "contender"):
         table.add_column(column)
@@ -238,19 +248,21 @@ def _plan(path: Path, folder: Path, *, workers: int | None, threads: int | None,
     total = counted(len(standing.planned.trials), "trial")
     console.print(f"{total}: {len(standing.done):,} there{failed}, {len(waiting):,} to run", highlight=False)
     if waiting:
+        if on == "ray":
+            workers = 1  # how many run at once, the cluster knows
         told = estimate(standing.planned, waiting, folder, workers=workers, threads=threads)
+        told += "; on Ray that is shared by all nodes" if on == "ray" else ""
         console.print(told, highlight=False, soft_wrap=True, markup=False)
 
 
-def _failures(outcome: Outcome, console: Console) -> None:
-    if not outcome.failed:
+def _failures(failed: Sequence[Record], console: Console) -> None:
+    if not failed:
         return
-    for record in outcome.failed[:SHOWN]:
+    for record in failed[:SHOWN]:
         console.print(trial_line(record), highlight=False, soft_wrap=True, markup=False)
-    more = f" ({len(outcome.failed) - SHOWN:,} more are not shown)" if len(outcome.failed) > SHOWN else ""
+    more = f" ({len(failed) - SHOWN:,} more are not shown)" if len(failed) > SHOWN else ""
     console.print(
-        f"{counted(len(outcome.failed), 'trial')} failed{more}; mend the cause and run the same command with "
-        "--retry-failed.",
+        f"{counted(len(failed), 'trial')} failed{more}; mend the cause and run the study with --retry-failed.",
         highlight=False,
         soft_wrap=True,
     )
@@ -258,8 +270,8 @@ def _failures(outcome: Outcome, console: Console) -> None:
 
 def _wide() -> Console:
     """Standard output; a file or a pipe has no width that a table must keep to."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    console = Console(markup=False)  # names of contenders may have brackets
+    return console if console.is_terminal else Console(width=WIDTH, markup=False)
 
 
 def _has(scores: dict[tuple[str, str, int, int], float], name: str) -> bool:

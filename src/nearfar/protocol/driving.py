@@ -6,11 +6,12 @@ import fcntl
 import os
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
@@ -21,6 +22,7 @@ from nearfar.errors import Interrupted, OutputError, counted
 from nearfar.protocol.planning import Planned, plan_study
 from nearfar.protocol.records import STUDY, Plan, Record, clear_leftovers, find_record, plan_text, read_plan
 from nearfar.protocol.runs import Trial
+from nearfar.protocol.search import require_optuna
 from nearfar.protocol.study import read_study
 from nearfar.protocol.worker import SCRATCH
 
@@ -68,7 +70,9 @@ class Outcome:
 
 def folder_of(path: Path, out: Path | None) -> Path:
     """Where the study of a file is kept: beside it, under its name, unless told otherwise."""
-    return out if out is not None else path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-study")
+    if out is not None or not path.name:
+        return out or Path("study")
+    return path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-study")
 
 
 def stand(path: Path, out: Path) -> Standing:
@@ -81,12 +85,18 @@ def stand(path: Path, out: Path) -> Standing:
         before = read_plan(out)
     elif out.is_dir() and any(entry.name not in (LOCK, SCRATCH) for entry in out.iterdir()):
         raise OutputError(f"{out}: the folder holds something else than a study; choose another with --out.")
+    done, failed, waiting = _sorted(planned, out)
+    notes = [*_sharing(planned), *_edits(planned, before, set(done), set(failed))]
+    return Standing(planned, done, failed, waiting, tuple(notes))
+
+
+def _sorted(planned: Planned, out: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Trials that are finished, that failed, and that are not there."""
     done, failed, waiting = list[str](), list[str](), list[str]()
     for name in planned.trials:
         record = find_record(out, name)
         (waiting if record is None else done if record.done else failed).append(name)
-    notes = [*_sharing(planned), *_edits(planned, before, set(done))]
-    return Standing(planned, tuple(done), tuple(failed), tuple(waiting), tuple(notes))
+    return tuple(done), tuple(failed), tuple(waiting)
 
 
 def run_study(
@@ -117,8 +127,12 @@ def run_study(
         gpus: of each trial on Ray.
     """
     standing = stand(path, out)
+    planned = standing.planned
+    if any(trial.search is not None for trial in planned.trials.values()):
+        require_optuna()
     with alone(out):
-        planned = standing.planned
+        done, failed, waiting = _sorted(planned, out)  # another process may have ended since
+        standing = replace(standing, done=done, failed=failed, waiting=waiting)
         write_whole(out / STUDY, plan_text(planned.plan))
         clear_leftovers(out)
         shutil.rmtree(out / SCRATCH, ignore_errors=True)
@@ -128,8 +142,10 @@ def run_study(
         for note in standing.notes:
             watcher.notice(note)
         if standing.failed and not retry_failed:
+            one = len(standing.failed) == 1
             watcher.notice(
-                f"{counted(len(standing.failed), 'trial')} failed before and stay so; --retry-failed runs them again"
+                f"{counted(len(standing.failed), 'trial')} failed before and {'stays' if one else 'stay'} so; "
+                f"--retry-failed runs {'it' if one else 'them'} again"
             )
         trials = [planned.trials[name] for name in names]
         follower = _Follower(out, planned, watcher, trials, len(standing.done))
@@ -171,7 +187,7 @@ class _Follower:
         for cell in planned.plan.cells:
             place = cell.data if cell.limit is None else f"{cell.data} {cell.limit:,}"
             self.named.setdefault(cell.id, []).append((place, cell.contender))
-        self.scores: dict[tuple[str, str], list[float]] = {}
+        self.scores: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
         for name in planned.trials:
             record = find_record(out, name)
             if record is not None and record.done:
@@ -196,14 +212,16 @@ class _Follower:
 
     def _enter(self, record: Record) -> None:
         for place in self.named[record.id]:
-            self.scores.setdefault(place, []).append(record.scores[self.planned.plan.metric])
+            self.scores.setdefault(place, {})[record.seed, record.fold] = record.scores[self.planned.plan.metric]
 
     def _leader(self, name: str) -> str | None:
-        """Who has the highest mean on the data set of this trial, where there is somebody to compare with."""
+        """Who has the highest mean on the data set of this trial, over the runs that all who have begun have."""
         data = self.named[name][0][0]
-        means = {who: fmean(values) for (where, who), values in self.scores.items() if where == data}
-        if len(means) < 2:
+        found = {who: scores for (where, who), scores in self.scores.items() if where == data}
+        common = set.intersection(*(set(scores) for scores in found.values())) if found else set()
+        if len(found) < 2 or not common:
             return None
+        means = {who: fmean(scores[run] for run in common) for who, scores in found.items()}
         first = max(means, key=lambda who: means[who])
         return f"{first} leads on {data} with {means[first]:.4f}"
 
@@ -217,26 +235,32 @@ def _sharing(planned: Planned) -> list[str]:
     spared = len(planned.plan.cells) - len(planned.trials)
     if not spared:
         return []
-    return [f"{counted(spared, 'trial')} need not run: contenders with the same recipe share theirs"]
+    needs = "needs" if spared == 1 else "need"
+    return [f"{counted(spared, 'trial')} {needs} not run: contenders with the same recipe share theirs"]
 
 
-def _edits(planned: Planned, before: Plan | None, done: set[str]) -> list[str]:
+def _edits(planned: Planned, before: Plan | None, done: set[str], failed: set[str]) -> list[str]:
     """What an edited study file changes in a study that was begun."""
     if before is None:
         return []
     old, new = {cell.id for cell in before.cells}, set(planned.trials)
     if old == new:
         return []
+    kept, waiting = len(new & done), len(new - done - failed)
+    stay = "stays as it is" if kept == 1 else "stay as they are"
     notes = [
-        f"the study was edited: {counted(len(new & done), 'finished trial')} stay as they are, "
-        f"{counted(len(new - done), 'trial')} are to run"
+        f"the study was edited: {counted(kept, 'finished trial')} {stay}, {counted(waiting, 'trial')} "
+        f"{'is' if waiting == 1 else 'are'} to run"
     ]
-    changed = [name for name in planned.trials if name not in old and name not in done]
+    changed = [name for name in planned.trials if name not in old | done | failed]
     if changed:
         notes.append(f"new or changed: {_listed(planned, changed)}")
     gone = len(old - new)
     if gone:
-        notes.append(f"{counted(gone, 'trial')} of before are no part of it any more; their records are kept")
+        notes.append(
+            f"{counted(gone, 'trial')} of before {'is' if gone == 1 else 'are'} no part of it any more; "
+            f"{'its record is' if gone == 1 else 'their records are'} kept"
+        )
     return notes
 
 
@@ -258,6 +282,8 @@ def alone(out: Path) -> Iterator[None]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        with tempfile.TemporaryFile(dir=out):  # the lock may be there from before
+            pass
     except OSError as cause:
         raise OutputError(f"{out}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause
     try:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from nearfar.errors import counted
+from nearfar.errors import NearfarError, counted
 from nearfar.protocol.local import shares
 from nearfar.protocol.planning import Planned
 from nearfar.protocol.records import Record, find_record
 from nearfar.protocol.runs import Trial, train
-from nearfar.protocol.trials import rows_of, split
+from nearfar.protocol.trials import reason_of, rows_of, split, warm_up
 from nearfar.training import duration
 
 STEPS = 4
@@ -31,9 +34,8 @@ def estimate(
     if found:
         seconds = sum(_like(trial, found) for trial in trials) / number
         return f"about {duration(seconds)} {how}, going by {len(found):,} finished trials"
-    rows = {trial.id: _rows(planned, trial) for trial in trials}
-    pace = {contender: _pace(planned, trials, contender) for contender in dict.fromkeys(t.contender for t in trials)}
-    seconds = sum(pace[trial.contender] * rows[trial.id] * _points(trial) for trial in trials) / number
+    paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
+    seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
     return (
         f"about {duration(seconds)} {how}, going by {STEPS} steps of each contender just now; finished trials say more"
     )
@@ -59,31 +61,61 @@ def _rows(planned: Planned, trial: Trial) -> int:
     return drawn if trial.folds == 1 else drawn * (trial.folds - 1) // trial.folds
 
 
-def _points(trial: Trial) -> float:
-    """How many trainings a trial has, with those of its search."""
+@dataclass(frozen=True)
+class _Pace:
+    """What a short training has shown."""
+
+    fixed: float = 0.0
+    """Seconds beside the steps: opening the encoder, tokenizing, measuring, saving."""
+    step: float = 0.0
+    batch: int = 1
+    epochs: int = 1
+    most: int | None = None
+    """Steps after which a training ends in any case."""
+    drawn: int | None = None
+    """Rows that it trains on at most."""
+
+    def seconds(self, rows: float) -> float:
+        """Of a whole training on so many rows."""
+        steps = math.ceil(min(rows, self.drawn or rows) / self.batch) * self.epochs
+        return self.fixed + self.step * min(steps, self.most or steps)
+
+
+def _whole(trial: Trial, rows: int, pace: _Pace) -> float:
+    """The seconds of a trial, with the trainings of its search."""
+    once = pace.seconds(rows)
     if trial.search is None:
-        return 1
-    from nearfar.protocol.search import number_of_points
+        return once
+    from nearfar.protocol.search import FOLDS, number_of_points
 
-    share = 1 - trial.search["dev"] if trial.search["dev"] else (trial.search["folds"] or 3) - 1
-    return 1 + number_of_points(trial.search) * share
+    k = trial.search["folds"] or FOLDS
+    dev = trial.search["dev"]
+    point = pace.seconds(rows * (1 - dev)) if dev else k * pace.seconds(rows * (k - 1) / k)
+    return once + number_of_points(trial.search) * point
 
 
-def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> float:
-    """Seconds of a whole training for each of its rows."""
-    import tomllib
-
+def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> _Pace:
+    """Train a contender for a few steps; NearfarError with its name where it cannot be trained."""
     trial = next(trial for trial in trials if trial.contender == contender)
     if trial.untrained is not None:
-        return 0.0
+        return _Pace()
+    warm_up()
     records, official = planned.rows.get(trial.source.name) or rows_of(trial.source)
     part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
     with tempfile.TemporaryDirectory() as place:
-        out, clock = Path(place) / "model", _Steps()
-        train(trial, {"training.max_steps": STEPS}, part.train, out, listeners=(clock,))
-        told = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
-    steps = -(-len(part.train) // int(told["batches"]["size"])) * int(told["training"]["epochs"])
-    return float(clock.per_step * steps / len(part.train))
+        out, clock, began = Path(place) / "model", _Steps(), time.perf_counter()
+        try:
+            train(trial, {"training.max_steps": STEPS}, part.train, out, listeners=(clock,))
+        except NearfarError as error:
+            told = reason_of(error, trial, Path(place))
+            raise NearfarError(f"contender {contender!r} on {trial.source.name!r} would fail: {told}") from error
+        spent = time.perf_counter() - began
+        recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
+    return _Pace(
+        fixed=max(0.0, spent - len(clock.times) * clock.per_step), step=clock.per_step,
+        batch=int(recipe["batches"]["size"]), epochs=int(recipe["training"]["epochs"]),
+        most=trial.values.get("training", {}).get("max_steps"), drawn=trial.values.get("data", {}).get("limit"),
+    )  # fmt: skip
 
 
 class _Steps:

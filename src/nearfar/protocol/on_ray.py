@@ -19,7 +19,7 @@ from nearfar.errors import SettingError
 from nearfar.protocol.local import ATTEMPTS, Told
 from nearfar.protocol.records import Record, write_record
 from nearfar.protocol.runs import Trial
-from nearfar.protocol.trials import Files, perform
+from nearfar.protocol.trials import Files, perform, warm_up
 from nearfar.protocol.worker import log
 
 SECONDS = 10
@@ -91,6 +91,7 @@ def _perform(values: Mapping[str, Any], rows: Rows, cpus: float) -> tuple[Record
 
     torch.set_num_threads(max(1, int(cpus)))
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    warm_up()
     scratch = Path(tempfile.mkdtemp(prefix="nearfar-"))
     try:
         return perform(Trial.of(values), scratch, rows)

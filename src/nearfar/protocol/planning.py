@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from nearfar import __version__
-from nearfar.data import Records, folds, limit
+from nearfar.data import Records, folds, limit, share
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.protocol.records import Cell, DataSet, Plan
 from nearfar.protocol.runs import Source, Trial
-from nearfar.protocol.study import Contender, DataTable, Study
+from nearfar.protocol.search import FOLDS
+from nearfar.protocol.study import Contender, DataTable, Study, sizes_of
 from nearfar.protocol.suites import find_sets
 from nearfar.protocol.trials import digest_of, rows_of
 from nearfar.recipe import Recipe
 from nearfar.recipe.paths import ELSEWHERE
 
-SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 SCORES = {
     "classes": ("f1_weighted", "f1_macro", "accuracy"),
     "scores": ("spearman", "pearson"),
@@ -72,8 +72,14 @@ def plan_study(study: Study) -> Planned:
     sets = []
     for table in study.data:
         records, official = rows[table.name]
-        sizes = _sizes(table)
-        problems += _divisible(study, table, records, official, sizes)
+        sizes = sizes_of(table)
+        classes = "classes" in {kinds[table.name, contender.name] for contender in study.contenders}
+        if classes and len(set(records.labels or ())) == 1:
+            message = f"all {len(records):,} rows have the one class {(records.labels or [''])[0]!r}"
+            remedy = "Add rows of a second class, or name another column with label in [[data]]."
+            problems.append(Problem(table.file, message, remedy))
+        else:
+            problems += _divisible(study, table, records, official, sizes)
         sets.append(
             DataSet(
                 name=table.name, file=table.file, limits=sizes, rows=len(records), digest=digest_of(records, official),
@@ -247,11 +253,6 @@ def _absolute(name: str, base: Path) -> str:
     return str((base / Path(name).expanduser()).absolute())
 
 
-def _sizes(table: DataTable) -> tuple[int | None, ...]:
-    given = table.limit if isinstance(table.limit, tuple) else (table.limit,)
-    return tuple(dict.fromkeys(SIZES[size] if isinstance(size, str) else size for size in given))
-
-
 def _kind(study: Study, contender: Contender, source: Source, records: Records) -> str:
     """What the rows are to a contender; ``plain`` where scored pairs are the test, whatever is trained on."""
     from nearfar.assembly.data import compares_pairs, kind_of, views_suffice
@@ -327,6 +328,7 @@ def _divisible(
             try:
                 drawn = records if size is None else records.take(limit(records, size, seed=seed))
                 if official is not None:
+                    found += _searchable(study, table, drawn, seed)
                     continue
                 small = [(name, n) for name, n in Counter(drawn.labels or ()).items() if n < k]
                 if small and settings.rare == "refuse":
@@ -341,7 +343,8 @@ def _divisible(
                         "some folds test without it."
                     )
                     return [Problem(table.file, message, remedy)]
-                folds(drawn, k, seed=seed)
+                inside, _ = folds(drawn, k, seed=seed)[0]
+                found += _searchable(study, table, drawn.take(inside), seed)
             except DataError as error:
                 found += [replace(problem, where=table.file) for problem in error.problems]
             except NearfarError as error:
@@ -349,3 +352,22 @@ def _divisible(
             if found:
                 return found
     return found
+
+
+def _searchable(study: Study, table: DataTable, training: Records, seed: int) -> list[Problem]:
+    """What stands in the way of judging points by the training rows of a trial."""
+    problems = []
+    for contender in study.contenders:
+        if (search := contender.search) is None:
+            continue
+        what = f"search of {contender.name!r}, on the {counted(len(training), 'training row')} of a trial"
+        try:
+            if search.dev is None:
+                folds(training, search.folds or FOLDS, seed=seed)
+            else:
+                share(training, search.dev, seed=seed, name="search")
+        except DataError as error:
+            message = f"{what}: {error.problems[0].message}"
+            remedy = "Set fewer folds in its search, or a larger limit of this data set."
+            problems.append(Problem(table.file, message, remedy))
+    return problems

@@ -16,6 +16,7 @@ what was not changed.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -104,7 +105,8 @@ class Record:
     settings: dict[str, Any] = field(default_factory=dict)
     """What the search chose: dotted recipe keys to values; empty without a search."""
     searched: list[dict[str, Any]] = field(default_factory=list)
-    """The points of the search, in order: ``settings``, ``scores`` of the inner folds, ``status`` done or pruned."""
+    """The points of the search, in order: ``settings``, ``scores`` of the inner folds, ``status`` done, pruned or
+    failed, with a ``reason``."""
     reason: str | None = None
     """Why a trial failed."""
     scores: dict[str, float] = field(default_factory=dict)
@@ -249,9 +251,25 @@ def find_record(study: Path, name: str) -> Record | None:
     if values.get("format") != FORMAT:
         raise OutputError(f"{folder / RECORD}: format {values.get('format')!r} is not {FORMAT}; use the nearfar of it.")
     try:
-        return Record(**{name: value for name, value in values.items() if name in known}, folder=folder)
+        record = Record(**{name: value for name, value in values.items() if name in known}, folder=folder)
+        fault = _fault(record) if record.done else None
     except TypeError as cause:
-        raise OutputError(f"{folder / RECORD}: this is no record of a trial ({cause}). Remove the folder.") from cause
+        fault = str(cause)
+    if fault is not None:
+        raise OutputError(
+            f"{folder / RECORD}: this is no record of a trial ({fault}). Remove the folder, and run the study again."
+        )
+    return record
+
+
+def _fault(record: Record) -> str | None:
+    """What a finished trial lacks, if somebody else than nearfar has written it."""
+    if not isinstance(record.scores, dict):
+        return f"scores is {record.scores!r}"
+    for name, score in record.scores.items():
+        if not (isinstance(score, int | float) and math.isfinite(score)):
+            return f"the score {name} is {score!r}"
+    return None if record.metric in record.scores else f"there is no score {record.metric}"
 
 
 def read_records(study: Path) -> list[Record]:
@@ -340,7 +358,12 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        try:
+            return [json.loads(line) for line in file]
+        except ValueError as cause:
+            raise OutputError(
+                f"{path}: this cannot be read ({cause}). Remove the folder of the trial, and run the study again."
+            ) from cause
 
 
 def _json(path: Path) -> dict[str, Any]:

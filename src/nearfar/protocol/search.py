@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Records, folds, share
-from nearfar.errors import SettingError
+from nearfar.errors import NearfarError, SettingError
 from nearfar.protocol.runs import Trial, train
 from nearfar.seeding import stream
 
@@ -41,7 +41,8 @@ def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[dict
     """The best point of the trial's search space, and all points that were tried, in order.
 
     Every point is judged by the same inner split. A point whose score falls below the median of the earlier ones at the
-    same inner fold, or after the same evaluation, is pruned.
+    same inner fold, or after the same evaluation, is pruned. A point that cannot be trained, say because of a rate at
+    which numbers overflow, is kept with its reason and never chosen; NearfarError where none can be.
 
     Args:
         trial: whose contender searches.
@@ -66,11 +67,17 @@ def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[dict
         entry: dict[str, Any] = {"settings": settings, "scores": [], "status": "pruned"}
         tried.append(entry)
         judged = _by_share if search["dev"] else _by_folds
-        value = judged(trial, settings, records, scratch / f"point-{len(tried)}", point, entry["scores"])
+        try:
+            value = judged(trial, settings, records, scratch / f"point-{len(tried)}", point, entry["scores"])
+        except NearfarError as error:
+            entry.update(status="failed", reason=str(error).replace(f"{scratch}/", ""))
+            raise
         entry["status"] = "done"
         return value
 
-    study.optimize(judge, n_trials=number_of_points(search))
+    study.optimize(judge, n_trials=number_of_points(search), catch=(NearfarError,))
+    if not any(entry["status"] == "done" for entry in tried):
+        raise NearfarError(f"no point of the search could be trained; the first: {tried[0]['reason']}")
     return dict(tried[study.best_trial.number]["settings"]), tried
 
 
@@ -91,7 +98,7 @@ def _by_folds(
         found = train(
             trial, settings, records.take(inside), out.with_name(f"{out.name}-{place}"), test=records.take(outside)
         )
-        scores.append(found["test"][trial.metric])
+        scores.append(_number(found["test"], trial.metric))
         point.report(sum(scores) / len(scores), step=place)
         if point.should_prune() and place + 1 < k:
             raise optuna.TrialPruned
@@ -106,7 +113,14 @@ def _by_share(
     rest, apart = share(records, trial.search["dev"], seed=seed, name="search")
     watcher = _Watcher(point, trial.metric, scores)
     found = train(trial, settings, records.take(rest), out, dev=records.take(apart), listeners=(watcher,))
-    return found["dev"][trial.metric]
+    return _number(found["dev"], trial.metric)
+
+
+def _number(scores: Mapping[str, float], metric: str) -> float:
+    """The score of a point; NearfarError where it is none."""
+    if not math.isfinite(scores[metric]):
+        raise NearfarError(f"the score {metric} is {scores[metric]}; the model computes no numbers.")
+    return scores[metric]
 
 
 class _Watcher:

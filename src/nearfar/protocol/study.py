@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from nearfar.errors import Problem, RecipeError, did_you_mean
+from nearfar.protocol.records import cell_name
 from nearfar.recipe import Recipe, read_recipe, resolve_paths
 from nearfar.recipe.keys import Key
 from nearfar.recipe.literals import Path as KeyPath
@@ -55,6 +56,7 @@ ELSEWHERE = {
 """Keys of a recipe's data that a study states once for all contenders."""
 
 Size: TypeAlias = int | Literal["S", "M", "L", "XL"]
+SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 Untrained: TypeAlias = Literal["as-is", "whitening", "all-but-the-top"]
 Values: TypeAlias = dict[str, Any]
 Lines: TypeAlias = dict[KeyPath, int]
@@ -231,7 +233,9 @@ def read_study(path: Path) -> Study:
     if not isinstance(shared, dict):
         problems.append(Problem(where, "recipe is a table", "Write [recipe.training] and so on.", lines.get((SHARED,))))
         shared = {}
-    tables = values.get("contender", [])
+    for kind in ("data", "contender"):
+        values.setdefault(kind, [])  # that there is none is said below, in the words of a study
+    tables = values["contender"]
     owns: list[tuple[Values, Lines]] = []
     for place, table in enumerate(tables if isinstance(tables, list) else ()):
         if isinstance(table, dict):
@@ -361,6 +365,7 @@ def _names(file: _File, where: str, lines: Lines) -> list[Problem]:
                 problems.append(Problem(where, told, "Rename one of them.", lines.get((kind, place, "name"))))
         if not names:
             problems.append(Problem(where, f"there is no [[{kind}]]", f"Add one or more [[{kind}]] tables."))
+    problems += _confusable(file.data, where, lines)
     known, baseline = called["contender"], file.study.baseline
     if baseline is not None and baseline not in known:
         remedy = f"Name one of {', '.join(map(repr, known))}.{did_you_mean(baseline, known)}"
@@ -380,6 +385,24 @@ def _names(file: _File, where: str, lines: Lines) -> list[Problem]:
     if not file.study.seeds:
         problems.append(Problem(where, "study.seeds is empty", "Try seeds = [2].", lines.get(("study", "seeds"))))
     return problems
+
+
+def _confusable(tables: tuple[DataTable, ...], where: str, lines: Lines) -> list[Problem]:
+    """Data sets that tables would call the same, such as ``trec`` with a limit of 20 and one named ``trec 20``."""
+    problems, taken = [], dict[str, str]()
+    for place, table in enumerate(tables):
+        for size in sizes_of(table):
+            shown = cell_name(table.name, size)
+            if taken.setdefault(shown, table.name) != table.name:
+                message = f"tables would call {taken[shown]!r} and {table.name!r} the same: {shown!r}, name and limit"
+                problems.append(Problem(where, message, "Rename one of them.", lines.get(("data", place, "name"))))
+    return problems
+
+
+def sizes_of(table: DataTable) -> tuple[int | None, ...]:
+    """The limits of a data set as numbers; None for all rows."""
+    given = table.limit if isinstance(table.limit, tuple) else (table.limit,)
+    return tuple(dict.fromkeys(SIZES[size] if isinstance(size, str) else size for size in given))
 
 
 def _check(study: Study, contender: Contender) -> list[Problem]:
@@ -408,6 +431,11 @@ def _check(study: Study, contender: Contender) -> list[Problem]:
         problems.append(_search_problem(study, contender, "search.space is empty", "Name keys, or remove the search."))
     for key, choices in search.space.items():
         problems += _check_choices(study, contender, key, choices)
+    lists = [choices for choices in search.space.values() if not isinstance(choices, Range)]
+    if not problems and len(lists) == len(search.space) and all(len(choices) == 1 for choices in lists):
+        message = "search.space has a single point, so there is nothing to choose"
+        remedy = "Name more values, or write these into the contender and remove the search."
+        problems.append(_search_problem(study, contender, message, remedy))
     return problems
 
 
@@ -451,6 +479,10 @@ def _check_choices(
         values = choices
         if not choices:
             return [_search_problem(study, contender, f"{said}: the list is empty", "Name a value.", key)]
+        twice = [value for place, value in enumerate(choices) if value in choices[:place]]
+        if twice:
+            message = f"{said}: the list has {twice[0]!r} twice"
+            return [_search_problem(study, contender, message, "Name each value only once.", key)]
     problems = []
     for value in values:
         placed = replace(

@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,7 @@ def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | 
         found, files = _perform(trial, scratch, rows)
         values: dict[str, Any] = {"status": "done", **found}
     except NearfarError as error:
-        values = {"status": "failed", "reason": str(error)}
+        values = {"status": "failed", "reason": reason_of(error, trial, scratch)}
     except Exception as error:  # a fault of the trial must not be the end of the others
         values = {"status": "failed", "reason": f"{type(error).__name__}: {error}{_where(error)}"}
     import torch
@@ -121,6 +121,24 @@ def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | 
         cpu_seconds=time.process_time() - spent, peak_mb=_peak(), **values,
     )  # fmt: skip
     return record, files
+
+
+@cache
+def warm_up() -> None:
+    """Load the libraries that trials need, once in a process: the time of that is not the first trial's."""
+    import nearfar.assembly
+    import nearfar.evaluation  # noqa: F401
+    from nearfar.encoding import build
+
+    build("toy", classes=("a", "b"), seed=0)
+
+
+def reason_of(error: NearfarError, trial: Trial, scratch: Path) -> str:
+    """What went wrong, with the names of the user's files in place of those in a folder that is gone."""
+    told = str(error)
+    for role, given in (("train", trial.source.given), ("test", f"test rows of {trial.source.given}")):
+        told = told.replace(str(scratch / f"model.{role}.jsonl"), given)
+    return told.replace(f"{scratch}/", "")
 
 
 def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None) -> tuple[dict[str, Any], Files]:

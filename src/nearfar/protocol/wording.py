@@ -9,12 +9,13 @@ DECIMALS = 6
 """More are never shown."""
 
 
-def verdict(comparison: Comparison, *, scale: float = 1.0) -> str:
+def verdict(comparison: Comparison, *, scale: float = 1.0, least: int = 1) -> str:
     """One sentence, without a full stop: better, worse, no significant difference, or too few runs to tell.
 
     Args:
         comparison: what is judged, by its adjusted p-value.
         scale: what differences are multiplied by: 100 says fractions in points.
+        least: decimals that differences have at least, such as those of a table above the sentence.
     """
     one, other, data = comparison.contender, comparison.baseline, comparison.data
     flip = -1 if comparison.significant and comparison.difference < 0 else 1  # "by" how much has no sign
@@ -23,7 +24,7 @@ def verdict(comparison: Comparison, *, scale: float = 1.0) -> str:
     if comparison.interval is not None:
         low, high = sorted(flip * scale * end for end in comparison.interval)
         interval = Interval(low, high)
-    decimals = _decimals(difference, interval)
+    decimals = max(least, _decimals(difference, interval))
     amount, evidence = _number(difference, decimals), _evidence(comparison, interval, decimals)
     if not comparison.enough:
         said = (

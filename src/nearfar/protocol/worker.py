@@ -21,7 +21,7 @@ from typing import TextIO
 from nearfar.errors import NearfarError
 from nearfar.protocol.records import write_record
 from nearfar.protocol.runs import Trial
-from nearfar.protocol.trials import perform
+from nearfar.protocol.trials import perform, warm_up
 
 SCRATCH = "scratch"
 LOG = "log.jsonl"
@@ -35,6 +35,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     waiting: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin, waiting), daemon=True).start()
+    warm_up()
     while True:
         trial = Trial.of(json.loads(waiting.get()))
         channel.write(json.dumps(serve(trial, study)) + "\n")

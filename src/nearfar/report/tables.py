@@ -142,7 +142,13 @@ def caption(source: Source) -> str:
 
 def t_test(source: Source) -> str:
     """Which test intervals and p-values are of."""
-    if any(one.test_to_train for one in comparisons(source)):
+    corrected = {bool(one.test_to_train) for one in comparisons(source)}
+    if len(corrected) == 2:
+        return (
+            "corrected resampled t-test (Nadeau and Bengio); where there are no folds, paired t-test over the seeds, "
+            "which says nothing about other texts"
+        )
+    if corrected == {True}:
         return "corrected resampled t-test (Nadeau and Bengio)"
     return "paired t-test over the seeds; there are no folds, so nothing is said about other texts"
 
