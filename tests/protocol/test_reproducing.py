@@ -262,6 +262,20 @@ def test_data_sets_that_are_too_small_are_named_unless_less_is_asked_for(tmp_pat
         prepare(paper, find_table(paper, "5"), tmp_path, tmp_path / "out")
 
 
+def test_a_limit_that_leaves_a_class_to_one_fold_leaves_out_that_data_set_only(tmp_path):
+    """Seven rows of six classes have one row of most, which is in one fold; of two classes they have enough."""
+    data, table = tmp_path / "data", find_table(find_paper("triple-entropy"), "3")
+    put(data, "cr/all.jsonl.gz", texts(40))
+    put(data, "trec/train.jsonl.gz", texts(40, ("a", "b", "c", "d", "e", "f")))
+    ready = prepare(find_paper("triple-entropy"), table, data, tmp_path / "out", Wishes(limit=7))
+    assert [one.name for one in read_study(ready.studies[0].file).data] == ["cr"]
+    told = [str(problem) for problem in ready.missing if "trec" in str(problem)]
+    assert len(told) == 1
+    assert "trec is not run with --limit 7: a class all whose rows fall into one fold" in told[0]
+    assert told[0].endswith("Give a larger --limit, or fewer --folds.")
+    assert plan_study(read_study(ready.studies[0].file)).trials
+
+
 def test_other_formats_are_found_and_bad_files_named(tmp_path):
     (tmp_path / "cr").mkdir()
     (tmp_path / "cr" / "all.csv").write_text("text,label\n" + "".join(f"row {n},{n % 2}\n" for n in range(1_000)))

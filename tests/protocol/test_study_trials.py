@@ -107,6 +107,24 @@ def test_pairs_are_measured_by_their_cosines(tmp_path):
     assert all(rows[line["row"]]["score"] == line["score"] for line in lines)
 
 
+def test_triplets_are_kept_with_both_cosines(tmp_path):
+    """The accuracy follows from them: how often the positive is nearer than the negative."""
+    rows = [{"anchor": f"apple {n}", "positive": f"red apple {n}", "negative": f"saw {n % 5}"} for n in range(24)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = (
+        ('name = "cross-entropy"', 'name = "batch-softmax"'),
+        ('name = "triple-entropy"\ncenters = 2', 'name = "pair-triplet"'),
+    )
+    (tmp_path / "scratch").mkdir()
+    record, files = perform(trials(tmp_path, *pairs)[0], tmp_path / "scratch")
+    assert record.reason is None
+    lines = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]
+    assert len(lines) == record.test == 8
+    assert all({name: line[name] for name in rows[0]} == rows[line["row"]] for line in lines)
+    nearer = [line["predicted"][0] > line["predicted"][1] for line in lines]
+    assert record.scores["accuracy"] == np.mean(nearer)
+
+
 def test_where_a_yes_begins_is_not_chosen_by_the_rows_that_are_tested_on(tmp_path):
     """Without dev rows it is the best threshold of the training rows."""
     rows = [{"text_a": f"apple {n}", "text_b": f"pear {n % 5} {n % 7}", "label": n % 2} for n in range(36)]

@@ -131,8 +131,8 @@ def run_study(
     if any(trial.search is not None for trial in planned.trials.values()):
         require_optuna()
     with alone(out):
-        done, failed, waiting = _sorted(planned, out)  # another process may have ended since
-        standing = replace(standing, done=done, failed=failed, waiting=waiting)
+        now = _sorted(planned, out)  # another process may have ended since
+        standing = replace(standing, done=now[0], failed=now[1], waiting=now[2])
         write_whole(out / STUDY, plan_text(planned.plan))
         clear_leftovers(out)
         shutil.rmtree(out / SCRATCH, ignore_errors=True)

@@ -264,12 +264,13 @@ def find_record(study: Path, name: str) -> Record | None:
 
 def _fault(record: Record) -> str | None:
     """What a finished trial lacks, if somebody else than nearfar has written it."""
-    if not isinstance(record.scores, dict):
-        return f"scores is {record.scores!r}"
-    for name, score in record.scores.items():
+    scores: Any = record.scores
+    if not isinstance(scores, dict):
+        return f"scores is {scores!r}"
+    for name, score in scores.items():
         if not (isinstance(score, int | float) and math.isfinite(score)):
             return f"the score {name} is {score!r}"
-    return None if record.metric in record.scores else f"there is no score {record.metric}"
+    return None if record.metric in scores else f"there is no score {record.metric}"
 
 
 def read_records(study: Path) -> list[Record]:
@@ -294,7 +295,8 @@ def read_predictions(record: Record) -> list[dict[str, Any]]:
     """One entry for each test row, where something is predicted for single rows.
 
     ``row`` (from 0, in the data file), ``text`` or ``text_a`` and ``text_b``, then ``label``, ``predicted`` and
-    ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for pairs.
+    ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for pairs; for
+    triplets ``anchor``, ``positive``, ``negative`` and both cosines. None for scored pairs of other files.
     """
     return _lines(_folder(record) / PREDICTIONS)
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.assembly import write_whole
-from nearfar.data import Layout, Records, consistent, read
+from nearfar.data import Layout, Records, consistent, folds, limit, read
 from nearfar.data.places import format_of
 from nearfar.errors import DataError, OutputError, Problem, SettingError, counted, did_you_mean
 from nearfar.protocol.published import PUBLISHED, DataSpec, Paper, PublishedTable, Values, study_values
 from nearfar.protocol.runs import write_rows
+from nearfar.protocol.study import StudyTable
 from nearfar.protocol.suites import plain_rows
 from nearfar.protocol.trials import layout_of
 from nearfar.recipe.writing import table_to_toml
@@ -97,9 +98,10 @@ def prepare(
     for name in table.studies:
         groups: dict[str, list[Values]] = {}
         devs: dict[str, str] = {}
-        for entry in study_values(name)["data"]:
+        values = study_values(name)
+        for entry in values["data"]:
             try:
-                found, dev = shelf.take(entry)
+                found, dev = shelf.take(entry, values["study"])
             except DataError as error:
                 missing.extend(error.problems)
                 continue
@@ -141,7 +143,7 @@ class _Shelf:
         self.paper, self.table, self.data, self.place, self.wishes = paper, table, data, place, wishes
         self.notes: list[str] = []
 
-    def take(self, entry: Mapping[str, Any]) -> tuple[Values, str | None]:
+    def take(self, entry: Mapping[str, Any], study: Mapping[str, Any]) -> tuple[Values, str | None]:
         """The table of a data set with files that are there, and its dev file; DataError with what is needed."""
         name = str(entry["name"])
         spec = self.paper.data[name]
@@ -174,6 +176,8 @@ class _Shelf:
                 rows = plain_rows(rows)
             if role == "file":
                 placed |= self._limited(name, rows, entry.get("limit"))
+                if "test" not in entry:
+                    self._check_folds(name, rows, study)
             if role == "dev" or spec.changes:
                 file = self.place / ROWS / f"{name}-{role}.jsonl"
                 columns = self._store(rows, file)
@@ -197,6 +201,21 @@ class _Shelf:
             remedy = f"Bring all of it: {self.paper.data[name].about}. Or look at less with --limit."
             raise DataError([Problem(rows.source, message, remedy)])
         return {}
+
+    def _check_folds(self, name: str, rows: Records, study: Mapping[str, Any]) -> None:
+        """Refuse so few rows that a class would be in one fold only; the other data sets can run without them."""
+        wishes = self.wishes
+        if wishes.limit is None:
+            return
+        try:
+            for seed in wishes.seeds or study.get("seeds", StudyTable.seeds):
+                drawn = rows.take(limit(rows, min(wishes.limit, len(rows)), seed=seed))
+                folds(drawn, wishes.folds or study.get("folds", StudyTable.folds), seed=seed)
+        except DataError as error:
+            first = error.problems[0]
+            message = f"{name} is not run with --limit {wishes.limit:,}: {first.message}"
+            remedy = "Give a larger --limit, or fewer --folds."
+            raise DataError([replace(first, where=rows.source, line=None, message=message, remedy=remedy)]) from error
 
     def _store(self, rows: Records, file: Path) -> dict[str, str]:
         try:

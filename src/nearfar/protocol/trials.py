@@ -256,7 +256,7 @@ def _classes(trial: Trial, model: Model, part: Split, recipe: Mapping[str, Any])
 
 
 def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], Files]:
-    """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its pairs."""
+    """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its rows."""
     from nearfar.assembly.measuring import card_thresholds, measure
     from nearfar.assembly.rows import distinct
     from nearfar.evaluation import PairReport, score_pairs
@@ -270,17 +270,20 @@ def _pairs(model: Model, part: Split) -> tuple[dict[str, Any], Files]:
     report, notes = measure(model, test, thresholds=thresholds, batch_size=BATCH)
     measured = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": [*told, *notes]}
     texts, columns = distinct(test.texts)
-    if len(columns) != 2:
-        return measured, {PREDICTIONS: b""}
-    cosines = score_pairs(model.model, model.tokenize(texts), *columns, batch_size=BATCH)
+    first, *others = columns
+    both = score_pairs(
+        model.model, model.tokenize(texts), np.tile(first, len(others)), np.concatenate(others), batch_size=BATCH
+    )
+    names = ("text_a", "text_b") if len(others) == 1 else ("anchor", "positive", "negative")
     predictions: list[dict[str, Any]] = []
-    for place, (row, cosine) in enumerate(zip(part.rows, cosines.tolist(), strict=True)):
-        line: dict[str, Any] = {"row": row, "text_a": test.texts[0][place], "text_b": test.texts[1][place]}
+    for place, (row, cosines) in enumerate(zip(part.rows, both.reshape(len(others), -1).T.tolist(), strict=True)):
+        line: dict[str, Any] = {"row": row, **{name: test.texts[at][place] for at, name in enumerate(names)}}
         if test.labels is not None:
             line["label"] = test.labels[place]
         if test.scores is not None:
             line["score"] = test.scores[place]
-        predictions.append({**line, "predicted": round(cosine, 6)})
+        said = [round(cosine, 6) for cosine in cosines]
+        predictions.append({**line, "predicted": said[0] if len(said) == 1 else said})
     lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in predictions)
     return measured, {PREDICTIONS: lines.encode()}
 
