@@ -160,6 +160,7 @@ def test_objectives_are_listed_and_explained(folder):
     assert code == 0
     assert all(name in out for name in ("cross-entropy", "triple-entropy", "supcon", "arXiv"))
     code, out, _ = call("objectives", "triple-entropy")
+    assert "…" not in out  # long keys are broken, not cut off
     assert all(word in out for word in ("beta", "centers", "Sosnowski", "[objective]"))
     code, out, _ = call("objectives", "--json")
     assert {"reads", "paper", "settings"} <= set(json.loads(out)["cross-entropy"])

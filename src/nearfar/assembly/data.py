@@ -230,7 +230,7 @@ def _left_out(train: Records, classes: tuple[str, ...], recipe: Recipe) -> list[
     shown = ", ".join(absent[:5]) + (" ..." if len(absent) > 5 else "")
     return [
         f"data.limit is {recipe.data.limit}, which leaves {len(absent)} of {len(classes)} classes without a training "
-        f"text, so they cannot be learned: {shown}; data.per_class draws texts of each class"
+        f"text to learn from: {shown}; data.per_class draws texts of each class"
     ]
 
 

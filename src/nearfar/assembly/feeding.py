@@ -162,7 +162,7 @@ def company(feed: Feed, recipe: Recipe) -> list[str]:
         nothing = alone == len(feed) and all(isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective))
         notes.append(
             f"{recipe.objective.name} learns nothing here, since no training text has a classmate in its batch, and "
-            "only the head is fitted; give each class two texts at least"
+            "only the head is fitted; larger batches (batches.size) or more texts of a class would help"
             if nothing
             else f"{alone:,} of {len(feed):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
             f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; larger "

@@ -128,13 +128,12 @@ def _crowded(centers: int, around: Surroundings) -> list[str]:
     if not few:
         return []
     smallest = min(few, key=lambda name: few[name])
-    texts = counted(few[smallest], "text")
-    fewer = (
-        f"the class {smallest!r} has only {texts}"
-        if len(few) == 1
-        else f"{len(few)} of {len(around.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
-    )
-    return [f"objective.centers is {centers:,}, but {fewer}; objective.centers = {few[smallest]} may do as well"]
+    texts, usual = counted(few[smallest], "text"), int(np.median(around.counts[around.counts > 0]))
+    fewer = f"{len(few)} of {len(around.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
+    if len(few) == 1:
+        fewer = f"the class {smallest!r} has only {texts}"
+    remedy = f"objective.centers = {usual} may do as well" if usual < centers else "some centers there may stay idle"
+    return [f"objective.centers is {centers:,}, but {fewer}; {remedy}"]
 
 
 def _cross_entropy_supcon(settings: tables.CrossEntropySupCon, around: Surroundings) -> tuple[list[Term], list[str]]:
