@@ -339,9 +339,23 @@ def test_a_first_fold_that_is_too_long_is_given_up_when_that_is_seen(tmp_path):
     with pytest.raises(TimeIsUp):
         race.check_first()
     assert race.needed == pytest.approx(450.0)
+    race.starting = 12.0
+    assert race.first_needs() == pytest.approx(462.0), "processes have to start, too"
     race, _ = race_of(request, prepared, left=451.0)
     race.running = ([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
     race.check_first()
+
+
+def test_a_first_fold_that_the_alarm_ends_is_told_with_the_time_it_needs(tmp_path):
+    """One trial was there, and the next would have taken hours: more than the time there was is needed."""
+    request = asked(tmp_path, settings=("encoder.name=toy", "training.epochs=100000"), rounds=1)
+    prepared = plant(request, lambda *_: 0.5, places=1, seconds=2.0, skip=("supcon",))
+    race, clock = race_of(request, prepared, left=2.0, workers=1)
+    race.starting, race.seconds = 0.5, {name: [0.1] for name in race.names}
+    assert not race.run_wave(race.places[:1])
+    assert race.needed is not None
+    assert race.needed >= clock.total
+    assert "minutes are needed" in next(race.sentences("supcon"))
 
 
 def test_without_time_for_a_fold_the_default_is_trained(tmp_path):

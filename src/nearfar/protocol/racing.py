@@ -103,6 +103,8 @@ class Race:
             self.seconds[name] = [record.seconds for record in found if record is not None and record.done]
         self.overhead = 0.0
         """What a wave of trials takes beside them: processes have to start."""
+        self.starting: float | None = None
+        """The same of the first wave, as its first trial has shown it."""
         self.needed: float | None = None
         """What a first fold and the last training would take, where that is too long."""
         self.running: tuple[list[Trial], int, float] = ([], 1, 0.0)
@@ -218,6 +220,8 @@ class Race:
                 self.ring(self.clock.left() - self.reserve())
                 run_local(trials, self.out, self, workers=self.workers, total=len(self.trials))
         except TimeIsUp:
+            if not self.entered and self.needed is None and self.starting is not None:
+                self.needed = max(self.first_needs(), self.clock.spent() + self.reserve())
             return False
         records = [find_record(self.out, trial.id) for trial in trials]
         taken = makespan([record.seconds for record in records if record is not None], processes)
@@ -238,6 +242,8 @@ class Race:
         assert record is not None
         if record.done:
             self.seconds[trial.contender].append(record.seconds)
+        if self.starting is None:
+            self.starting = max(0.0, self.clock.spent() - self.running[2] - record.seconds)
         self.state.write(self.out, self.clock)
         possible = self.there() + len(self.waiting(self.places))
         self.watcher.trial(record, self.there(), possible, max(0.0, self.clock.left()), self.told_leader())
@@ -247,12 +253,16 @@ class Race:
 
     def check_first(self) -> None:
         """Give up a first fold that is going to take too long, rather than wait until the time is over."""
-        trials, processes, began = self.running
-        expected = [self.expected(trial.contender) or 0.0 for trial in trials]
-        needed = began + makespan(expected, processes) + self.reserve()
-        if needed > self.clock.total and any(find_record(self.out, trial.id) is None for trial in trials):
+        needed = self.first_needs()
+        if needed > self.clock.total and any(find_record(self.out, trial.id) is None for trial in self.running[0]):
             self.needed = needed
             raise TimeIsUp
+
+    def first_needs(self) -> float:
+        """The seconds until a first fold and the last training are over, going by the trials that are there."""
+        trials, processes, began = self.running
+        expected = [self.expected(trial.contender) or 0.0 for trial in trials]
+        return began + (self.starting or 0.0) + makespan(expected, processes) + self.reserve()
 
     def told_leader(self) -> str | None:
         """Who leads on the folds that all who have begun have finished; None before there are two to compare."""

@@ -35,7 +35,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     waiting: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin, waiting), daemon=True).start()
-    warm_up()
     while True:
         trial = Trial.of(json.loads(waiting.get()))
         channel.write(json.dumps(serve(trial, study)) + "\n")
@@ -49,6 +48,7 @@ def serve(trial: Trial, study: Path) -> dict[str, object]:
     scratch = Path(tempfile.mkdtemp(dir=place, prefix=f"{trial.id}-"))
     log(study, "started", trial.id)
     try:
+        warm_up()
         record, files = perform(trial, scratch)
         fresh = write_record(study, record, files)
     except NearfarError as error:
