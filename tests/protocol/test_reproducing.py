@@ -376,10 +376,12 @@ def test_nothing_at_all_is_an_error_that_names_everything(tmp_path):
 
 
 def test_scores_of_the_tables_are_scores_that_trials_have():
-    """Each is one of the study's own, or one more that rankings come with."""
+    """Each is one of the study's own, one more that rankings come with, or that of a set of scored pairs."""
     from nearfar.evaluation.ranking import MEASURES
+    from nearfar.evaluation.suites import SENTENCES, WORDS
 
     known = {name for names in SCORES.values() for name in names} | set(MEASURES)
+    known |= {f"{name}/spearman" for name in (*SENTENCES, *WORDS)}
     assert {metric for _, table in TABLES for metric in table.published} <= known
 
 
