@@ -22,6 +22,7 @@ from nearfar.protocol.records import (
     clear_leftovers,
     find_record,
     is_done,
+    journals,
     map_bytes,
     plan_text,
     read_map,
@@ -166,3 +167,13 @@ def test_a_record_is_plain_json(tmp_path):
     values = json.loads((tmp_path / TRIALS / "a1" / RECORD).read_text())
     assert values["confusion"] == [[1, 2], [3, 4]]
     assert "folder" not in values
+
+
+def test_journals_of_many_stages_come_in_the_order_of_their_numbers(tmp_path):
+    """The tenth after the ninth; where there is one journal of all, the others belong to something else."""
+    assert journals(tmp_path) == []
+    for number in (10, 9, 1, 2):
+        (tmp_path / f"journal-{number}.jsonl").touch()
+    assert [path.name for path in journals(tmp_path)] == [f"journal-{number}.jsonl" for number in (1, 2, 9, 10)]
+    (tmp_path / "journal.jsonl").touch()
+    assert [path.name for path in journals(tmp_path)] == ["journal.jsonl"]

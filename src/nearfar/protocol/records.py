@@ -376,3 +376,12 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise OutputError(f"{path}: this is not what nearfar wrote. Remove it, and run the study again.")
     return values
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals of a run, one for each of its stages, in the order they were trained in."""
+    single = folder / JOURNAL
+    if single.is_file():
+        return [single]
+    found = folder.glob(JOURNAL.replace(".", "-*.", 1))
+    return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))

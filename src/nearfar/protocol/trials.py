@@ -29,7 +29,7 @@ from nearfar.protocol.observing import (
     untrained,
     vectors_before,
 )
-from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, map_bytes
+from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, journals, map_bytes
 from nearfar.protocol.runs import Source, Trial, recipe_of, train
 from nearfar.protocol.search import choose_settings
 from nearfar.protocol.suites import examine, merged, plain_rows, random_letters, require_scored
@@ -327,11 +327,11 @@ def _state(source: str) -> tuple[int, int] | None:
 
 def _journal(out: Path) -> bytes:
     """The journal of a run; of several stages one after the other, each entry with its stage."""
-    single = out / JOURNAL
-    if single.is_file():
-        return single.read_bytes()
+    paths = journals(out)
+    if len(paths) == 1:
+        return paths[0].read_bytes()
     lines = []
-    for number, path in enumerate(sorted(out.glob("journal-*.jsonl")), 1):
+    for number, path in enumerate(paths, 1):
         with path.open(encoding="utf-8") as file:
             lines += [json.dumps({"stage": number, **json.loads(line)}, ensure_ascii=False) for line in file]
     return "".join(f"{line}\n" for line in lines).encode()

@@ -12,12 +12,12 @@ from typing import Any
 
 from nearfar.errors import OutputError
 from nearfar.protocol.records import (
-    JOURNAL,
     STUDY,
     DataSet,
     Plan,
     Record,
     cell_name,
+    journals,
     read_journal,
     read_plan,
     read_predictions,
@@ -291,8 +291,7 @@ def _metric(folder: Path, metrics: dict[str, Any]) -> str:
 
 def _run_journal(folder: Path) -> list[dict[str, Any]]:
     """The journal of a run; of several stages one after the other, each entry with its stage."""
-    single = folder / JOURNAL
-    paths = [single] if single.is_file() else sorted(folder.glob("journal-*.jsonl"))
+    paths = journals(folder)
     staged = len(paths) > 1
     found = []
     for stage, path in enumerate(paths, 1):
