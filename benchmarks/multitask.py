@@ -50,17 +50,19 @@ CONTENDERS: dict[str, dict[str, Any]] = {
         "turns": TWICE, "shared_layer": True, "head": {"kind": "joint-difference-activated"},
     },
     "sampled+shared+dpha+accumulate": {
-        "turns": TWICE, "shared_layer": True, "head": DPHA, "training": {"accumulate": 3},
+        "turns": TWICE, "shared_layer": True, "head": DPHA, "training": {"accumulate": 3}, "parts": 3,
     },
     "sampled+shared+dpha+surgery": {
-        "turns": TWICE, "shared_layer": True, "head": DPHA, "training": {"surgery": "pcgrad", "accumulate": 3},
+        "turns": TWICE, "shared_layer": True, "head": DPHA, "parts": 3,
+        "training": {"surgery": "pcgrad", "accumulate": 3},
     },
     "sampled+shared+dpha+uncertainty": {
         "turns": TWICE, "shared_layer": True, "head": DPHA, "training": {"weighting": "uncertainty"},
     },
     "sampled+shared+dpha+simcse": {"turns": TWICE, "shared_layer": True, "head": DPHA, "simcse": True},
 }  # fmt: skip
-"""Surgery takes steps of three batches, so its plain counterpart is the one that accumulates three."""
+"""Surgery takes steps of three batches, so its plain counterpart is the one that accumulates three; both have batches
+of a third of the size, and so as many steps as the others."""
 
 PAPER = {
     "sequential": (0.327, 0.764, 0.866, 0.652),
@@ -143,7 +145,7 @@ def recipe_values(name: str, seed: int, folder: Path, settings: argparse.Namespa
     values: dict[str, Any] = {
         "seed": seed,
         "encoder": {"name": settings.encoder, "max_length": 96},
-        "batches": {"size": settings.batch_size},
+        "batches": {"size": settings.batch_size // chosen.get("parts", 1)},
         "training": {
             "epochs": settings.epochs, "learning_rate": settings.rate, "precision": "fp32",
             "evaluate_every": "epoch", **chosen.get("training", {}),
