@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.assembly.multitask import HEAD_FACTOR
 from nearfar.data import Records, limit, read
 
 TASKS = {"sst": ("cs224n_sst", "train"), "quora": ("cs224n_quora", "train_proxy"), "sts": ("cs224n_sts", "train")}
@@ -116,8 +117,9 @@ def run_one(name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any
     scores = {task: report.scores[SCORES[task]] for task, report in reports.items()}
     return {
         "contender": name, "seed": seed, "limit": settings.limit, "epochs": settings.epochs, "rate": settings.rate,
-        "encoder": settings.encoder, **scores, "mean": float(np.mean(list(scores.values()))),
-        "steps": metrics["training"]["steps"], "train_seconds": metrics["training"]["seconds"], "seconds": passed,
+        "head_rate": settings.head_rate, "encoder": settings.encoder, **scores,
+        "mean": float(np.mean(list(scores.values()))), "steps": metrics["training"]["steps"],
+        "train_seconds": metrics["training"]["seconds"], "seconds": passed,
         "cpu_seconds": spent, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         **({"surgery": metrics["surgery"]} if "surgery" in metrics else {}),
         **({"task_weights": metrics["task_weights"]} if "task_weights" in metrics else {}),
@@ -149,6 +151,7 @@ def recipe_values(name: str, seed: int, folder: Path, settings: argparse.Namespa
         "training": {
             "epochs": settings.epochs, "learning_rate": settings.rate, "precision": "fp32",
             "evaluate_every": "epoch", **chosen.get("training", {}),
+            **({"head_learning_rate": settings.head_rate} if settings.head_rate else {}),
         },
         "task": tasks,
     }  # fmt: skip
@@ -184,9 +187,9 @@ def lines(results: Path) -> list[dict[str, Any]]:
 
 
 def known(results: Path, job: tuple[str, int], settings: argparse.Namespace) -> bool:
-    same = (*job, settings.limit, settings.epochs, settings.rate, settings.encoder)
-    keys = ("contender", "seed", "limit", "epochs", "rate", "encoder")
-    return any(tuple(line[key] for key in keys) == same for line in lines(results))
+    same = (*job, settings.limit, settings.epochs, settings.rate, settings.head_rate, settings.encoder)
+    keys = ("contender", "seed", "limit", "epochs", "rate", "head_rate", "encoder")
+    return any(tuple(line.get(key) for key in keys) == same for line in lines(results))
 
 
 def table(results: Path) -> str:
@@ -194,19 +197,20 @@ def table(results: Path) -> str:
     found: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for line in lines(results):
         name = "single tasks" if line["contender"].startswith("single-") else line["contender"]
-        found[line["limit"], line["epochs"], line["encoder"]][name].append(line)
+        head_rate = line.get("head_rate") or HEAD_FACTOR * line["rate"]
+        found[line["limit"], line["epochs"], head_rate, line["encoder"]][name].append(line)
     rows = [
-        "| rows | epochs | contender | seeds | SST acc | Quora acc | STS Pearson | mean "
+        "| rows | epochs | head rate | contender | seeds | SST acc | Quora acc | STS Pearson | mean "
         "| paper (SST / Quora / STS / mean) | train s | peak MB | conflicts |",
-        "|---" * 12 + "|",
+        "|---" * 13 + "|",
     ]
-    for (size, epochs, _), contenders in sorted(found.items()):
+    for (*setting, _), contenders in sorted(found.items()):
         names = [name for name in ["single tasks", *CONTENDERS] if name in contenders]
-        rows += [_row(size, epochs, name, contenders[name]) for name in names]
+        rows += [_row(setting, name, contenders[name]) for name in names]
     return "\n".join(rows)
 
 
-def _row(size: int, epochs: int, name: str, runs: list[dict[str, Any]]) -> str:
+def _row(setting: list[Any], name: str, runs: list[dict[str, Any]]) -> str:
     own = {task: [100 * run[task] for run in runs if task in run] for task in SCORES}
     means = [f"{np.mean(values):.1f}" if values else "" for values in own.values()]
     seeds = len({run["seed"] for run in runs})
@@ -225,7 +229,7 @@ def _row(size: int, epochs: int, name: str, runs: list[dict[str, Any]]) -> str:
     share = f"{100 * sum(own['conflicts'] for own in meetings) / met:.0f} %" if met else ""
     seconds = sum(run["train_seconds"] for run in runs) / seeds
     peak = max(run["peak_mb"] for run in runs)
-    cells = [size, epochs, name, seeds, *means, paper, f"{seconds:.0f}", f"{peak:.0f}", share]
+    cells = [*setting, name, seeds, *means, paper, f"{seconds:.0f}", f"{peak:.0f}", share]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
@@ -239,6 +243,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--pretrain", type=int, default=2_000, help="triplets of the SimCSE stage")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--head-rate", type=float, help="of heads and shared layer; unset: the default")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--threads", type=int, default=1)
