@@ -24,13 +24,15 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 import nearfar
 from nearfar.assembly.multitask import _config, _identity, run_tasks
+from nearfar.assembly.starting import open_encoder
 from nearfar.assembly.task_plan import plan_tasks
 from nearfar.assembly.task_scores import evaluate_saved, met_in
-from nearfar.assembly.tasks import build_aim, check_dev, read_task, worst
+from nearfar.assembly.tasks import build_aim, check_dev, level, read_task, truth_of, worst
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.encoding.task_export import export_task
-from nearfar.encoding.task_model import TaskCard, answer, load_tasks
+from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, lay_out, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
+from nearfar.evaluation import embed_table
 from nearfar.recipe.tasks import TaskRecipe
 from nearfar.training import read_journal
 
@@ -71,6 +73,28 @@ def test_a_run_prints_the_batches_of_each_task(model):
     assert "batches of an epoch: 10 batches: kind 4 (1 times its 4 batches), same 3 (1 times its 3 batches), " in said
     assert "so a step has 3 batches" in said
     assert "surgery: pcgrad; weights by uncertainty; 3 batches a step; 2 epochs; 8 steps" in said
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_scores_begin_around_their_mean_and_other_heads_as_they_are(head, folder):
+    """Whatever a head's first weights say; the cosine has none, and classes have no mean."""
+    recipe = task_recipe(folder, shared_layer=True, close={"head": HEADS[head]})
+    built = open_encoder(recipe.encoder, classes=None, seed=1)
+    tasks = [read_task(recipe, task) for task in recipe.task]
+    network = TaskNetwork(built.model, [ready.card for ready in tasks], shared=True, seed=3)
+    for ready in tasks:
+        own = network.head.of(ready.name)
+        before = {name: weight.clone() for name, weight in own.state_dict().items()}
+        level(ready, built, network)
+        changed = [name for name, weight in own.state_dict().items() if not torch.equal(weight, before[name])]
+        if ready.name != "close" or head == "cosine":
+            assert changed == []
+            continue
+        assert len(changed) == 1
+        rows = ready.data.train
+        table, columns = lay_out(built.tokenizer, rows.texts, ready.card.reads, built.max_length)
+        outputs = network.answers("close", embed_table(built.model, table, batch_size=8), columns)
+        assert abs(float(outputs.mean()) - float(truth_of(ready.card, rows).mean())) < 1e-3
 
 
 def test_the_mean_of_the_tasks_picks_the_model(model):

@@ -34,7 +34,7 @@ from nearfar.assembly.starting import QUICK_STEPS, Say, flat, open_accelerator, 
 from nearfar.assembly.task_card import task_readme
 from nearfar.assembly.task_plan import plain_stage, plan_tasks, schedule_of
 from nearfar.assembly.task_scores import MEAN, evaluators_of, finished, mean_scores, metrics_of
-from nearfar.assembly.tasks import Ready, build_aim, make_task_feed
+from nearfar.assembly.tasks import Ready, build_aim, level, make_task_feed
 from nearfar.batching import Rows
 from nearfar.batching.schedules import Schedule, describe
 from nearfar.encoding import Built, Card, save
@@ -153,6 +153,7 @@ def _run(
         aim, told = build_aim(ready, built.model.dim, recipe.seed)
         aims.append(aim)
         feeds[ready.name] = make_task_feed(ready, aim, built, recipe)
+        level(ready, built, network)
         cut = feeds[ready.name].tokens.truncated
         told += [
             f"task {ready.name}: {cut:,} texts are longer than {built.max_length} tokens and are cut there"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from nearfar.assembly.choosing import needs_classmates, positive_from
@@ -17,6 +18,7 @@ from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows
 from nearfar.batching import Balanced, RandomOrder, Sampler
 from nearfar.data import Records, pair_targets, read, score_range, unit_scores
 from nearfar.encoding import Built
+from nearfar.encoding.pair_heads import ConcatHead, JointHead
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.evaluation import ScoreReport, class_report, embed_table, pair_report, score_report
@@ -34,6 +36,8 @@ METRICS: dict[str, tuple[str, ...]] = {
     "scores": ("pearson", "spearman"),
 }
 """What can be measured, the first one by default."""
+LEVEL_ROWS = 64
+"""Training rows by which the outputs of a score are brought to their mean."""
 WHAT: dict[TaskKind, str] = {
     "classes": "texts with classes",
     "pairs": "pairs with labels",
@@ -285,6 +289,24 @@ def make_task_feed(ready: Ready, aim: Aim, built: Built, recipe: TaskRecipe) -> 
         tokens=table, labels=labels, sampler=make_sampler(ready, recipe), lines=tuple(train.lines),
         source=train.source, columns=columns if len(columns) > 1 else (), targets=targets, groups=groups,
     )  # fmt: skip
+
+
+def level(ready: Ready, built: Built, network: TaskNetwork) -> None:
+    """Let the outputs of a task with scores begin around the mean of its training scores.
+
+    A head of random weights may begin far beside them. What then moves first is what all pairs have in common, and a
+    head with tanh inside can end where it gives the same for every pair.
+    """
+    card, train = ready.card, ready.data.train
+    head = network.head.of(card.name)
+    if card.labels is not None or not isinstance(head, ConcatHead | JointHead):
+        return
+    some = train.take(range(min(LEVEL_ROWS, len(train))))
+    table, columns = lay_out(built.tokenizer, some.texts, card.reads, built.max_length)
+    outputs = network.answers(card.name, embed_table(network.encoder, table, batch_size=EVALUATION_BATCH), columns)
+    beside = float(_targets(ready, train).mean()) - float(outputs.mean())
+    with torch.no_grad():
+        head.last.bias += round(beside, 3)  # the same on machines that differ in the last digits
 
 
 def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:

@@ -63,6 +63,11 @@ class ConcatHead(nn.Module):
         self.linear = nn.Linear(dim * (2 + difference + product), outputs)
 
     @property
+    def last(self) -> nn.Linear:
+        """The layer that gives the outputs."""
+        return self.linear
+
+    @property
     def outputs(self) -> int:
         """How many numbers it gives."""
         return self.linear.out_features
@@ -127,6 +132,11 @@ class JointHead(nn.Module):
         self.difference = nn.Linear(dim, outputs) if difference else None
         read = (1 if symmetric else 2) + difference
         self.combine = nn.Linear(read * outputs, outputs) if read > 1 else None
+
+    @property
+    def last(self) -> nn.Linear:
+        """The layer that gives the outputs."""
+        return self.order if self.combine is None else self.combine
 
     @property
     def outputs(self) -> int:
