@@ -221,26 +221,26 @@ def known(results: Path, job: tuple[str, str, str, int], settings: argparse.Name
 
 def table(results: Path) -> str:
     """Each contender beside the encoder before: means over seeds, and the change with its deviation."""
-    found: dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str, int, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     before: dict[tuple[str, int], dict[str, Any]] = {}
     for line in lines(results):
         if line["contender"] == "before":
             before[line["encoder"], line["rows"]] = line
         else:
-            found[line["encoder"], line["corpus"], line["rows"]][line["contender"]].append(line)
+            found[line["encoder"], line["corpus"], line["texts"], line["rows"]][line["contender"]].append(line)
     rows = [
-        "| encoder | corpus | contender | runs | STS mean | change | SimLex | change | "
+        "| encoder | corpus | texts | contender | runs | STS mean | change | SimLex | change | "
         + " | ".join(name.replace("_", " ") for name in MEASURES)
         + " | CPU s |",
-        "|---" * (9 + len(MEASURES)) + "|",
+        "|---" * (10 + len(MEASURES)) + "|",
     ]
     for encoder, evaluated in sorted(before):
         line = before[encoder, evaluated]
-        rows.append(_row([encoder, "-", "before", 1], [line], None))
-        for key in sorted(key for key in found if (key[0], key[2]) == (encoder, evaluated)):
+        rows.append(_row([encoder, "-", 0, "before", 1], [line], None))
+        for key in sorted(key for key in found if (key[0], key[3]) == (encoder, evaluated)):
             for name in (name for name in CONTENDERS if name in found[key]):
                 runs = found[key][name]
-                rows.append(_row([encoder, key[1], name, len(runs)], runs, line))
+                rows.append(_row([encoder, key[1], key[2], name, len(runs)], runs, line))
     return "\n".join(rows)
 
 
