@@ -306,7 +306,7 @@ def level(ready: Ready, built: Built, network: TaskNetwork) -> None:
     outputs = network.answers(card.name, embed_table(network.encoder, table, batch_size=EVALUATION_BATCH), columns)
     beside = float(_targets(ready, train).mean()) - float(outputs.mean())
     with torch.no_grad():
-        head.last.bias += round(beside, 3)  # the same on machines that differ in the last digits
+        head.last.bias.add_(round(beside, 3))  # the same on machines that differ in the last digits
 
 
 def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
