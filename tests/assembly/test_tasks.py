@@ -318,7 +318,7 @@ def test_three_tasks_are_learned_by_one_model(surgery, folder, tmp_path):
     files = {"kind": "texts.csv", "same": "labels.jsonl", "close": "scores.jsonl"}
     data = {f"{name}_data": {"dev": str(folder / file)} for name, file in files.items()}
     recipe = task_recipe(
-        folder, training={"epochs": 14, "surgery": surgery, "learning_rate": 2e-3, "head_learning_rate": 1e-2},
+        folder, training={"epochs": 26, "surgery": surgery, "learning_rate": 2e-3, "head_learning_rate": 1e-2},
         same={"head": HEADS["joint-difference-activated"]}, close={"head": HEADS["concat"]}, shared_layer=True, **data,
     )  # fmt: skip
     summary, _ = trained(recipe, tmp_path / "model")
