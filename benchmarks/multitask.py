@@ -201,7 +201,7 @@ def table(results: Path) -> str:
         found[line["limit"], line["epochs"], head_rate, line["encoder"]][name].append(line)
     rows = [
         "| rows | epochs | head rate | contender | seeds | SST acc | Quora acc | STS Pearson | mean "
-        "| paper (SST / Quora / STS / mean) | train s | peak MB | conflicts |",
+        "| paper (SST / Quora / STS / mean) | CPU s | peak MB | conflicts |",
         "|---" * 13 + "|",
     ]
     for (*setting, _), contenders in sorted(found.items()):
@@ -227,7 +227,7 @@ def _row(setting: list[Any], name: str, runs: list[dict[str, Any]]) -> str:
     meetings = [own for run in runs for own in run.get("surgery", {}).values()]
     met = sum(own["steps"] for own in meetings)
     share = f"{100 * sum(own['conflicts'] for own in meetings) / met:.0f} %" if met else ""
-    seconds = sum(run["train_seconds"] for run in runs) / seeds
+    seconds = sum(run["cpu_seconds"] for run in runs) / seeds
     peak = max(run["peak_mb"] for run in runs)
     cells = [*setting, name, seeds, *means, paper, f"{seconds:.0f}", f"{peak:.0f}", share]
     return "| " + " | ".join(map(str, cells)) + " |"

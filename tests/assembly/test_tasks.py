@@ -560,7 +560,7 @@ def test_the_objective_of_a_task_has_its_own_rate_threshold_and_temperature(fold
         ({"turns": {"kind": "round-robin", "order": ["knd"]}, "training": {"evaluate_every": "epoch"}}, SettingError, "'knd'"),
         ({"kind": {"objective": {"name": "supcon"}, "batch_size": 1}}, SettingError, "set batch_size to 2 or more"),
         ({"stage": [{"data": {"train": "nowhere.txt"}, "objective": {"name": "simcse"}}]}, DataError, "nowhere.txt: there is"),
-        ({"stage": [{"data": {"train": "plain.csv"}, "objective": {"name": "supcon"}}]}, DataError, "needs a class for every"),
+        ({"stage": [{"data": {"train": "plain.csv"}, "objective": {"name": "supcon"}}]}, DataError, "recognized as the label"),
         ({"close_data": {"dev": "no.jsonl"}}, DataError, "or score in [task.data]"),
         ({"same": {"head": {"kind": "cosine"}}, "same_data": {"dev": "no.jsonl"}}, SettingError, "'same', its dev rows: none of"),
     ],
