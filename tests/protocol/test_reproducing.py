@@ -233,6 +233,24 @@ def test_wishes_change_the_study_file_and_are_told(tmp_path):
     assert told[3:] == list(table.notes)
 
 
+def test_some_sets_of_a_table_are_run_with_the_mean_of_the_tokens(tmp_path):
+    for name in ("cr/all", "trec/train"):
+        put(tmp_path, f"{name}.jsonl.gz", texts(40))
+    paper = find_paper("triple-entropy")
+    table = find_table(paper, "2")
+    wishes = Wishes(limit=24, settings="mean", sets=("trec",))
+    prepared = prepare(paper, table, tmp_path, tmp_path / "out", wishes)
+    study = read_study(prepared.studies[0].file)
+    assert [data.name for data in study.data] == ["trec"]
+    assert not prepared.missing
+    plain, triple = (study.recipe(contender) for contender in study.contenders)
+    assert (plain.encoder.pooling, plain.encoder.max_length) == ("mean", 64)
+    assert (plain.training.epochs, plain.training.learning_rate, plain.batches.size) == (2, 1e-4, 16)
+    assert isinstance(triple.objective, TripleEntropy)
+    assert (triple.objective.beta, triple.objective.scale, triple.objective.centers) == (0.7, 3.3, 10)
+    assert "other than in the study file: --limit 24, --sets trec" in differences(table, wishes, "minilm")
+
+
 def test_the_encoder_of_the_paper_goes_by_that_word(tmp_path):
     put(tmp_path, "cr/all.jsonl.gz", texts(1_000))
     paper = find_paper("triple-entropy")
@@ -575,7 +593,11 @@ def test_bad_input_gives_one_clear_message(tmp_path, monkeypatch):
         (("triple-entropy", "--table", "2"), "Name its folder with --data"),
         ((*here, "--seeds", "2,x"), "--seeds is whole numbers"),
         ((*here, "--seeds", "2,02"), "--seeds is whole numbers"),
+        ((*here, "--sets", "trec,,cr"), "--sets is names with commas"),
+        ((*here, "--sets", "trec,trek"), "table 2 has no data set 'trek'; it has sst2, imdb, subj"),
+        (("multi-task", "--table", "3", "--data", tmp_path, "--sets", "sst"), "--sets is for tables of one task"),
         (here, "8 problems in all"),
+        ((*here, "--sets", "trec,cr"), "2 problems in all"),
         (("triple-entropy", "--table", "2", "--data", tmp_path / "none"), "there is no such folder"),
     ):
         status, _, err = command(*words)

@@ -46,8 +46,8 @@ def reproduce(
     settings: Annotated[
         str,
         typer.Option(
-            help="published for those of the paper; triple-entropy and multi-task also have trained, mirror and simcse "
-            "mean."
+            help="published for those of the paper; triple-entropy and multi-task also have trained, triple-entropy, "
+            "mirror and simcse mean."
         ),
     ] = "published",
     seeds: Annotated[
@@ -59,6 +59,9 @@ def reproduce(
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Of a table of several tasks: other epochs than those of the paper.")
+    ] = None,
+    sets: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME,...", help="Only these data sets of the table.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
@@ -82,7 +85,10 @@ def reproduce(
         raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
     from nearfar.protocol.reproducing import OWN, Wishes
 
-    wishes = Wishes(encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings, epochs=epochs)
+    wishes = Wishes(
+        encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings, epochs=epochs,
+        sets=_names(sets),
+    )  # fmt: skip
     if encoder is not None and encoder != OWN:
         from nearfar.encoding.sources import find
 
@@ -252,6 +258,20 @@ def _seeds(given: str | None) -> tuple[int, ...] | None:
     if len(set(numbers)) < len(parts):
         raise SettingError(f"--seeds is whole numbers with commas between them, none twice, as in 2,16; got {given!r}.")
     return numbers
+
+
+def _names(given: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them.
+
+    >>> _names("trec, cr")
+    ('trec', 'cr')
+    """
+    if given is None:
+        return None
+    names = tuple(part.strip() for part in given.split(","))
+    if "" in names or len(set(names)) < len(names):
+        raise SettingError(f"--sets is names with commas between them, none twice, as in trec,cr; got {given!r}.")
+    return names
 
 
 def _say(lines: Sequence[str]) -> None:

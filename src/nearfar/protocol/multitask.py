@@ -69,6 +69,8 @@ def plan_table(paper: Paper, table: PublishedTable, data: Path, out: Path, wishe
     assert table.tasks is not None
     if wishes.folds is not None:
         raise SettingError("--folds is for tables of one task; this one has dev rows of its own. Leave it out.")
+    if wishes.sets is not None:
+        raise SettingError("--sets is for tables of one task; this one has all its tasks in one model. Leave it out.")
     if not data.is_dir():
         remedy = "Name the folder that has one folder for each data set, such as cs224n_sst/train.jsonl.gz."
         raise DataError([Problem(str(data), "there is no such folder", remedy)])

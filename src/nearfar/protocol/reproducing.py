@@ -39,6 +39,8 @@ class Wishes:
     settings: str = PUBLISHED
     epochs: int | None = None
     """Of tables with several tasks."""
+    sets: tuple[str, ...] | None = None
+    """Some of the data sets; None for all that are there."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def prepare(
             "--epochs is for tables of several tasks; a study file has those of the paper. Leave it out."
         )
     changes = settings_of(paper, wishes.settings)
+    _check_sets(table, wishes.sets)
     shelf = _Shelf(paper, table, data.absolute(), place, wishes)
     studies: list[Ready] = []
     missing: list[Problem] = []
@@ -100,6 +103,8 @@ def prepare(
         devs: dict[str, str] = {}
         values = study_values(name)
         for entry in values["data"]:
+            if wishes.sets is not None and entry["name"] not in wishes.sets:
+                continue
             try:
                 found, dev = shelf.take(entry, values["study"])
             except DataError as error:
@@ -119,13 +124,23 @@ def prepare(
     return Prepared(tuple(studies), tuple(missing), tuple(shelf.notes))
 
 
+def _check_sets(table: PublishedTable, sets: tuple[str, ...] | None) -> None:
+    known = list(dict.fromkeys(entry["name"] for name in table.studies for entry in study_values(name)["data"]))
+    for unknown in (name for name in sets or () if name not in known):
+        raise SettingError(
+            f"--sets: table {table.number} has no data set {unknown!r}; it has {', '.join(known)}."
+            f"{did_you_mean(unknown, known)}"
+        )
+
+
 def differences(table: PublishedTable, wishes: Wishes, encoder: str) -> list[str]:
     """In what a run with these wishes differs from the paper; ``encoder`` is the default one."""
     used = encoder_of(table, wishes) or encoder
     said = [f"the encoder is {used}; the paper's is {table.encoder}"] if used != table.encoder else []
     if wishes.settings != PUBLISHED:
         said.append(f"the settings are not the paper's but those called {wishes.settings}")
-    asked = {"seeds": wishes.seeds, "folds": wishes.folds, "limit": wishes.limit, "epochs": wishes.epochs}
+    asked = {"seeds": wishes.seeds, "folds": wishes.folds, "limit": wishes.limit, "epochs": wishes.epochs,
+             "sets": wishes.sets}  # fmt: skip
     changed = [
         f"--{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for name, value in asked.items()
