@@ -90,6 +90,14 @@ def test_labels_that_training_does_not_have() -> None:
     assert compare(train, single(["q"], ["x"]), "test") == ([], [])
 
 
+def test_like_and_unlike_are_no_classes() -> None:
+    """Pairs that all belong together may be measured on pairs of both kinds, whatever these are called."""
+    train = Records((["a"], ["b"]), ["1"], None, [1], "train")
+    dev = Records((["c", "d"], ["e", "f"]), ["yes", "no"], None, [1, 2], "dev")
+    assert compare(train, dev, "dev", classes=False) == ([], [])
+    assert [problem.value for problem in compare(train, dev, "dev")[0]] == ["yes", "no"]
+
+
 def test_sources_that_do_not_match() -> None:
     """Another shape and another target are problems."""
     train = single(["a"], ["x"])

@@ -97,7 +97,9 @@ def test_layouts_that_contradict_themselves(tmp_path: Path) -> None:
     """A right text without a left, a text twice, label and score together, a label that is the text."""
     source = jsonl(tmp_path, {"text": "a", "label": "b"})
     assert "data.text does not name the left" in only(source, Layout(pair="text")).message
-    assert "same column" in only(source, Layout(text="text", pair="text")).message
+    assert "same column 'text'" in only(source, Layout(text="text", pair="text")).message
+    twice = Layout(text="text", pair="label", negative="label")
+    assert "data.pair and data.negative name the same column 'label'" in only(source, twice).message
     assert "both set" in only(source, Layout(label="label", score="label")).message
     assert "a text already" in only(source, Layout(text="text", label="text")).message
 
@@ -143,6 +145,20 @@ def test_fractions_under_label_in_pairs_are_scores(tmp_path: Path) -> None:
     }
     mixed = [*rows, {"sentence1": "a", "sentence2": "b", "label": "yes"}]
     assert only(jsonl(tmp_path, *mixed)).line == 2
+
+
+@pytest.mark.parametrize("blank", [None, "", "  "])
+@pytest.mark.parametrize(("names", "value"), [(("sentence1", "sentence2"), 0.5), (("query", "doc"), 2)])
+def test_a_blank_among_numbers_does_not_make_classes_of_them(
+    tmp_path: Path, names: tuple[str, str], value: float, blank: str | None
+) -> None:
+    """Graded pairs and rankings whose row without a value is dropped keep their scores."""
+    rows = [{names[0]: f"a{n}", names[1]: "b", "qid": n} for n in range(3)]
+    if names[0] != "query":
+        rows = [{name: row[name] for name in names} for row in rows]
+    source = jsonl(tmp_path, *({**row, "label": said} for row, said in zip(rows, (value, blank, 1), strict=True)))
+    records = read(source, invalid="drop")
+    assert (records.labels, records.scores) == (None, [value, 1.0])
 
 
 def test_fractions_under_label_of_single_texts_are_refused(tmp_path: Path) -> None:

@@ -118,6 +118,17 @@ def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "may not be entered" in only(str(tmp_path / "a.csv")).message
 
 
+@pytest.mark.parametrize("step", ["is_file", "iterdir"])
+def test_folder_that_cannot_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """A folder whose files may not be looked at, or not be listed, is told as such."""
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, step, denied)  # root may enter anything
+    assert "may not be entered" in only(str(tmp_path)).message
+
+
 def test_folder_of_something_else(tmp_path: Path) -> None:
     """A folder that datasets did not save is refused, with the files in it that could be read."""
     (tmp_path / "a.csv").write_text("text\nx\n")

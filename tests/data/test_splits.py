@@ -181,6 +181,35 @@ def test_samples_of_nothing(draw: Callable[..., list[int]]) -> None:
         draw(labeled(["x"]), 0, seed=0)
 
 
+kinships = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd"), st.sampled_from("123456")), min_size=2, max_size=12
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(kinships, st.floats(0.1, 0.9), st.integers(0, 3))
+def test_labeled_pairs_with_ids_share_nothing_across_a_split(
+    rows: list[tuple[str, str, str]], fraction: float, seed: int
+) -> None:
+    """Neither an id, nor a left text, nor a pair, whichever way round, even where ids and texts disagree."""
+    lefts, rights, ids = (list(column) for column in zip(*rows, strict=True))
+    records = Records((lefts, rights), ["x"] * len(rows), None, list(range(len(rows))), "p", queries=ids)
+    try:
+        stay, apart = share(records, fraction, seed=seed)
+    except DataError:
+        return
+    pairs = [frozenset((left, right)) for left, right, _ in rows]
+    for column in (ids, lefts, pairs):
+        assert {column[row] for row in stay}.isdisjoint(column[row] for row in apart)
+
+
+def test_a_chain_of_ids_and_texts_is_one_group() -> None:
+    """a and b share an id, b is asked under another id, and a swapped pair ties the next to it; the last is free."""
+    texts = (["a", "b", "b", "c", "e"], ["u", "v", "c", "b", "z"])
+    records = Records(texts, list("xxxxx"), None, [1, 2, 3, 4, 5], "p", queries=["1", "1", "2", "3", "4"])
+    assert {tuple(test) for _, test in folds(records, 2, seed=0)} == {(0, 1, 2, 3), (4,)}
+
+
 def ranking(rows: list[tuple[str, float]], ids: list[str] | None = None) -> Records:
     queries = [query for query, _ in rows]
     documents = [f"d{n}" for n in range(len(rows))]

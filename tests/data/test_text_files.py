@@ -212,6 +212,13 @@ def test_not_utf8_after_a_byte_order_mark(tmp_path: Path) -> None:
     assert "offset 5 " in only(put(tmp_path, "a.txt", b"\xef\xbb\xbfab\xff\n")).message
 
 
+def test_what_stands_around_a_faulty_byte_is_shown(tmp_path: Path) -> None:
+    """Also behind characters of several bytes."""
+    shown = only(put(tmp_path, "a.txt", "日本語".encode() * 30 + b"caf\xe9 au lait, s'il vous pla\xeet\n")).value
+    assert shown is not None
+    assert shown.endswith("日本語caf\ufffd au lait, s'il vous")
+
+
 def test_not_utf8_inside_quotes(tmp_path: Path) -> None:
     """A faulty line inside a quoted field does not throw off the rows after it."""
     assert only(put(tmp_path, "a.csv", b'text,label\n"a\n\xff\nb",x\nc,y\n')).line == 3
@@ -339,9 +346,10 @@ JSON_FAULTS = {
 
 @pytest.mark.parametrize("content", JSON_FAULTS, ids=range(len(JSON_FAULTS)))
 def test_json_faults(tmp_path: Path, content: str) -> None:
-    """Faults of a .json file are told by line."""
+    """Faults of a .json file are told by line, and not with a remedy for JSON Lines."""
     line, told = JSON_FAULTS[content]
     problem = only(put(tmp_path, "a.json", content))
+    assert "--json-lines" not in problem.remedy
     assert (problem.line, told in problem.message) == (line, True), problem
 
 

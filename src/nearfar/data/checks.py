@@ -114,8 +114,16 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
     )
 
 
-def compare(train: Records, other: Records, role: Literal["dev", "test"]) -> tuple[list[Problem], list[str]]:
-    """What keeps ``other`` from being used beside ``train``, and what should be known about it."""
+def compare(
+    train: Records, other: Records, role: Literal["dev", "test"], *, classes: bool = True
+) -> tuple[list[Problem], list[str]]:
+    """What keeps ``other`` from being used beside ``train``, and what should be known about it.
+
+    Args:
+        role: what ``other`` is for.
+        classes: whether labels are classes, all of which must be in ``train``; False where they only say whether the
+            texts of a pair belong together, which pairs that all do can teach.
+    """
     problems: list[Problem] = []
     if train.shape != other.shape:
         problems.append(
@@ -133,7 +141,7 @@ def compare(train: Records, other: Records, role: Literal["dev", "test"]) -> tup
                 "Say what the column holds with data.label or data.score (--label, --score).",
             )
         )
-    elif train.labels is not None and other.labels is not None:
+    elif classes and train.labels is not None and other.labels is not None:
         problems.extend(_strange_labels(train, other, role))
     notes: list[str] = []
     seen = dict(zip(reversed(train.likenesses()), reversed(train.lines), strict=True))  # the first line of each

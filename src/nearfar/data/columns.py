@@ -114,7 +114,7 @@ def _texts(found: Sequence[str], layout: Layout, ledger: Ledger) -> tuple[str, .
     named = [(key, name) for key, name in told if name is not None]
     if named:
         known = [_explicit(key, name, found, ledger) for key, name in named]
-        same = next(((a, b) for a, one in named for b, other in named if a != b and one == other), None)
+        same = next(((a, b, one) for a, one in named for b, other in named if a != b and one == other), None)
         if layout.text is None and layout.pair is not None:
             ledger.problem("data.pair names the right text, but data.text does not name the left", _NAME_TEXTS)
         elif layout.negative is not None and (layout.text is None or layout.pair is None):
@@ -123,7 +123,7 @@ def _texts(found: Sequence[str], layout: Layout, ledger: Ledger) -> tuple[str, .
                 "Name all three columns of the triplets, or none.",
             )
         elif same:
-            ledger.problem(f"data.{same[0]} and data.{same[1]} name the same column {layout.text!r}", _NAME_TEXTS)
+            ledger.problem(f"data.{same[0]} and data.{same[1]} name the same column {same[2]!r}", _NAME_TEXTS)
         return tuple(name for _, name in named) if all(known) else None
     aside = (layout.label, layout.score, layout.query_id, layout.doc_id)
     usual = _usual([name for name in found if name not in aside])

@@ -18,7 +18,8 @@ _KINDS = {
     type(None): "null",
 }
 _OBJECT = 'Write an object such as {"text": "...", "label": "..."}.'
-_VALID = "Write valid JSON; 'python -m json.tool --json-lines FILE' shows where it fails."
+_VALID_LINES = "Write valid JSON; 'python -m json.tool --json-lines FILE' shows where it fails."
+_VALID = _VALID_LINES.replace("--json-lines ", "")
 
 
 class _RepeatedKeyError(ValueError):
@@ -54,7 +55,7 @@ def jsonl_rows(lines: Iterator[Line], ledger: Ledger) -> Iterator[Row]:
         try:
             values = decode(text.rstrip("\n"))  # else an error at the end counts as on the next line
         except (ValueError, RecursionError) as error:
-            _fault(error, number, ledger)
+            _fault(error, number, ledger, _VALID_LINES)
             continue
         if isinstance(values, dict):
             yield number, values
@@ -92,7 +93,7 @@ def json_rows(lines: Iterator[Line], ledger: Ledger) -> Iterator[Row]:
         try:
             values, place = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            _fault(error, line, ledger)
+            _fault(error, line, ledger, _VALID)
             return
         if isinstance(values, dict):
             yield line, values
@@ -120,15 +121,13 @@ def _skip(text: str, place: int) -> int:
     return place
 
 
-def _fault(error: ValueError | RecursionError, line: int, ledger: Ledger) -> None:
+def _fault(error: ValueError | RecursionError, line: int, ledger: Ledger, valid: str) -> None:
     """Enter why a piece of JSON that begins on this line was refused."""
     if isinstance(error, json.JSONDecodeError):
         # JSONDecodeError numbers the lines of what it was given: one line, or a whole .json file
         line = max(line, error.lineno)
         near = error.doc[max(0, error.pos - 15) : error.pos + 25].strip("\r\n")
-        ledger.problem(
-            f"not JSON: {error.msg}, at character {error.colno:,} of the line", _VALID, line=line, value=near
-        )
+        ledger.problem(f"not JSON: {error.msg}, at character {error.colno:,} of the line", valid, line=line, value=near)
     elif isinstance(error, _RepeatedKeyError):
         ledger.problem(f"the key {str(error)[:100]!r} stands twice in one object", "Keep one of the two.", line=line)
     elif isinstance(error, RecursionError):

@@ -118,7 +118,7 @@ def read_lines(stream: BinaryIO, ledger: Ledger) -> Iterator[Line]:
                 f"not UTF-8: byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file",
                 "If the file is in an older encoding: " + RESAVE.format("WINDOWS-1252"),
                 line=number,
-                value=text[max(0, error.start - 20) : error.start + 20].strip("\r\n"),
+                value=raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n"),
             )
         if "\0" in text:
             ledger.problem(

@@ -98,8 +98,12 @@ def _on_disk(source: str, base: Path | None) -> Place:
     if mode is None:
         raise _missing(source, path)
     if stat.S_ISDIR(mode):
-        if not any((path / mark).is_file() for mark in ("dataset_dict.json", "state.json", "dataset_info.json")):
+        try:
+            saved = any((path / mark).is_file() for mark in ("dataset_dict.json", "state.json", "dataset_info.json"))
             inside = sorted(entry.name for entry in path.iterdir() if entry.is_file() and format_of(entry))[:10]
+        except PermissionError:
+            raise _not_entered(source) from None
+        if not saved:
             listed = f" It holds these files that can be read: {', '.join(inside)}." if inside else ""
             raise _refusal(
                 source,
@@ -146,9 +150,7 @@ def _mode(source: str, name: str, base: Path | None) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
-        raise _refusal(
-            source, "the folder may not be entered (permission denied)", "Give yourself permission with chmod."
-        ) from None
+        raise _not_entered(source) from None
     except (OSError, ValueError) as error:  # too long a name, a loop of links, a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise _refusal(source[:300], f"not a usable path ({reason})", "Look at how it is written.") from None
@@ -162,6 +164,11 @@ def _missing(source: str, path: Path) -> DataError:
         return _refusal(source, f"there is no such file: there is no folder {str(folder)!r}", "Look at the path.")
     hint = did_you_mean(path.name.split("#")[0], names)
     return _refusal(source, "there is no such file", "Look at the name and at the folder it is searched in." + hint)
+
+
+def _not_entered(source: str) -> DataError:
+    remedy = "Give yourself permission with chmod."
+    return _refusal(source, "the folder may not be entered (permission denied)", remedy)
 
 
 def _refusal(source: str, message: str, remedy: str) -> DataError:

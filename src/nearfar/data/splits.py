@@ -3,8 +3,9 @@
 All of them are stratified (each class, or each tenth of the scores, in proportion), draw from a
 named stream of their own, and return indices in ascending order. ``share`` and ``folds`` keep rows
 that say the same (case and blanks apart, and a pair either way round) together on one side, since a
-model that has seen a text in training proves nothing on it. In ranking all rows of a query stay
-together, and queries with and without a relevant document are the two strata.
+model that has seen a text in training proves nothing on it. In ranking, and in labeled pairs whose
+queries have ids, all rows of a query stay together; in ranking, queries with and without a relevant
+document are the two strata.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from nearfar.data.ledger import count
-from nearfar.data.records import Records
+from nearfar.data.records import Records, levelled
 from nearfar.data.targets import queries_without_positive
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.seeding import generator
@@ -128,14 +129,26 @@ def per_class(records: Records, n: int, *, seed: int) -> list[int]:
 
 
 def _groups(records: Records) -> list[list[int]]:
-    """Rows that say the same, in ranking those that ask the same, in order of their first."""
-    keys: Sequence[Hashable] = records.likenesses()
+    """Rows that say the same, and those that ask the same where queries have ids, in order of their first."""
+    ties: list[Sequence[Hashable]] = [records.likenesses()]
     if records.queries is not None and len(records.texts) == 2:
-        asked: dict[str, str] = {}  # from the id to the text: a query under two ids is one query
-        keys = [asked.setdefault(name, text) for name, (text, _) in zip(records.queries, records.keys(), strict=True)]
-    groups: dict[Hashable, list[int]] = {}
-    for index, key in enumerate(keys):
-        groups.setdefault(key, []).append(index)
+        asked = [levelled(text) for text in records.texts[0]]  # a query under two ids is one query
+        ties += [records.queries, asked]
+    leader = list(range(len(records)))  # of each row an earlier one of its group, of the first itself
+
+    def first(row: int) -> int:
+        while leader[row] != row:
+            leader[row] = row = leader[leader[row]]
+        return row
+
+    for keys in ties:
+        seen: dict[Hashable, int] = {}
+        for row, key in enumerate(keys):
+            one, other = first(seen.setdefault(key, row)), first(row)
+            leader[max(one, other)] = min(one, other)
+    groups: dict[int, list[int]] = {}
+    for row in range(len(records)):
+        groups.setdefault(first(row), []).append(row)
     return list(groups.values())
 
 

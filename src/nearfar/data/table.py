@@ -164,7 +164,7 @@ def _numbers(targets: Sequence[object]) -> tuple[bool, bool]:
     """Whether all values are numbers, and whether some of them are not whole."""
     fraction = False
     for value in targets:
-        if value is None or value == "":
+        if value is None or (isinstance(value, str) and not value.strip()):
             continue
         number = number_of(value)
         if number is None:

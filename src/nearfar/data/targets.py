@@ -33,7 +33,7 @@ def score_range(records: Records) -> tuple[float, float]:
     """The scale the scores of a file lie on, as far as it can be told: (lowest, highest).
 
     0..1 when all lie within; -1..1 likewise; a usual scale of raters (0..4, 0..5, 1..5, 0..10, 0..100)
-    when both its ends occur, or when all scores are on it and the largest is on no smaller one;
+    when both its ends occur; 0..5, 0..10 or 0..100 when none is below 0 and the largest is above 4, 5 or 50;
     else from the smallest score to the largest. The relevance of a ranking begins at 0. Give the
     scale of the training file to :func:`unit_scores` for the others, whose ends may not occur.
 
