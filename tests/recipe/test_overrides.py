@@ -1,6 +1,7 @@
 """Flags: how they are read, that they win, and that problems name them."""
 
 import copy
+import shlex
 from operator import attrgetter
 
 import pytest
@@ -165,12 +166,50 @@ def test_bytes_a_shell_passed_on_never_break_a_message():
 def test_remedies_for_flags_speak_of_flags():
     with pytest.raises(RecipeError, match=r"Write --set training\.epochs=3\."):
         build("training.epochs=3.0")
-    with pytest.raises(RecipeError, match=r'Write --set objective\.name="triple-entropy", or remove beta\.'):
+    with pytest.raises(RecipeError, match=r"""Write --set 'objective\.name="triple-entropy"', or remove beta\."""):
         build("objective.beta=0.5")
-    with pytest.raises(RecipeError, match=r'Write --set objective\.name="cross-entropy" or the name of another of'):
+    with pytest.raises(RecipeError, match=r"""Write --set 'objective\.name="cross-entropy"' or the name of another"""):
         build("objective.label_smoothing=0.5")
-    with pytest.raises(RecipeError, match=r'Write --set objective\.name="triple-entropy"\.'):
+    with pytest.raises(RecipeError, match=r"""Write --set 'objective\.name="triple-entropy"'\."""):
         build("objective=triple-entropy")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("training.epochs=3.0", 3),
+        ("data.label=1", "1"),
+        ("data.text=true", "true"),
+        ("data.columns=text", ("text",)),
+        ("data.columns=text,label", ("text", "label")),
+        ("data.columns=[text, label]", ("text", "label")),
+        ("training.trackers=wandb, mlflow", ("wandb", "mlflow")),
+    ],
+)
+def test_a_remedy_for_a_flag_works_when_it_is_typed_into_a_shell(wrong, meant):
+    with pytest.raises(RecipeError) as caught:
+        build(wrong)
+    typed = shlex.split(caught.value.problems[0].remedy)
+    assert typed[:2] == ["Write", "--set"]
+    table, key = wrong.partition("=")[0].split(".")
+    assert getattr(getattr(build(typed[2].rstrip(".,")), table), key) == meant
+
+
+@pytest.mark.parametrize("flag", ["seed.x=3", "data.dev.x=1", "stage.0.epochs=2", "training.trackers.0=wandb"])
+def test_a_flag_that_makes_a_table_of_a_value_is_named(tmp_path, flag):
+    path = tmp_path / "recipe.toml"
+    path.write_text('[data]\ntrain = "a.csv"\n[training]\nepochs = 1\n')
+    with pytest.raises(RecipeError, match="got a table") as caught:
+        read_recipe(path, [parse_override(flag)])
+    assert [(problem.where, problem.line) for problem in caught.value.problems] == [(f"--set {flag}", None)]
+
+
+def test_a_table_in_the_file_that_a_flag_adds_to_is_named_by_its_line(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text('[data]\ntrain = "a.csv"\n[data.dev]\ny = 1\n')
+    with pytest.raises(RecipeError, match="got a table") as caught:
+        read_recipe(path, [parse_override("data.dev.x=1")])
+    assert [(problem.where, problem.line) for problem in caught.value.problems] == [(str(path), 3)]
 
 
 def test_flags_reach_into_stages_and_blends():

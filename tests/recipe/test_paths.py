@@ -59,6 +59,7 @@ def test_an_encoder_folder_becomes_absolute_and_a_name_does_not(tmp_path):
         ("org/name", "org/name"),
         ("file", "file"),
         ("nul\0", "nul\0"),
+        ("x" * 5_000, "x" * 5_000),
     ]:
         named = replace(recipe, encoder=Encoder(name=name))
         assert resolve_paths(named, tmp_path).encoder.name == expected

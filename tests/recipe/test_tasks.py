@@ -137,6 +137,16 @@ def test_two_tasks_of_one_name_are_refused_at_their_line(tmp_path):
         read_task_recipe(path)
 
 
+@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("#" * 2**18 + TEXT, "262,144 bytes")])
+def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
+    path = tmp_path / "many.toml"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(RecipeError, match=message):
+        read_task_recipe(path)
+
+
 def test_every_key_has_one_sentence():
     tables = [TaskRecipe, Task, TaskHead, TaskBatches, Turns, TaskTraining, TaskStage]
     sentences = [(table, entry) for table in tables for entry in entries(table).values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
@@ -146,7 +147,12 @@ class Checker:
     def _unfit(self, entry: Entry, form: Fits, value: object, path: Path) -> None:
         message = f"{dotted(path)} is {phrase(entry.kind, entry.key)}, got {shown(value)}"
         remedy = self._unfit_remedy(entry, form, value, path)
-        self._report(path, message, remedy, value if isinstance(value, str) else "", form.choices)
+        innermost, inside = path, value
+        while isinstance(inside, Mapping) and inside:  # a flag for a key inside it may be what made a table of it
+            name = next(iter(inside))
+            innermost, inside = (*innermost, name), inside[name]
+        at = path if self.place(innermost).in_file else innermost
+        self._report(at, message, remedy, value if isinstance(value, str) else "", form.choices)
 
     def _unfit_remedy(self, entry: Entry, form: Fits, value: object, path: Path) -> str:
         if isinstance(value, float) and int in form.scalars and math.isfinite(value) and value == int(value):
@@ -158,7 +164,9 @@ class Checker:
         if form.values is not None and fits(form.values).tables:
             return f"Write [{_header(path)}.NAME] in the recipe for every entry, each with a NAME of your choice."
         if form.items is not None and not isinstance(value, Mapping | list | tuple) and value != "":
-            return self._write(path, literal([value])) if isinstance(value, str | int | float) else "Write a list."
+            if not isinstance(value, str | int | float):
+                return "Write a list."
+            return self._write(path, literal(_entries(value) if isinstance(value, str) else [value]))
         if isinstance(value, bool | int | float) and str in form.scalars and float not in form.scalars:
             return f"{self._write(path, literal(literal(value)))[:-1]}, with quotes."
         if len(form.tables) > 1 and isinstance(value, str):
@@ -166,9 +174,9 @@ class Checker:
         return _fallback(entry)
 
     def _write(self, path: Path, text: str, *, header: bool = False) -> str:
-        """The remedy that spells out an assignment, as it goes into a file or behind a flag."""
+        """The remedy that spells out an assignment, as it goes into a file or, past a shell, behind a flag."""
         if not self.place(path).in_file:
-            return f"Write --set {dotted(path)}={text}."
+            return f"Write --set {shlex.quote(f'{dotted(path)}={text}')}."
         if isinstance(path[-1], int):
             return f"Write {text}."
         return f"Write {f'[{_header(path[:-1])}] and below it ' if header else ''}{key_literal(path[-1])} = {text}."
@@ -272,6 +280,15 @@ def _fallback(entry: Entry) -> str:
 def _not_unicode(text: str) -> bool:
     """Whether a text has half characters, which is how a shell passes on bytes that are not UTF-8."""
     return any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def _entries(value: str) -> list[str]:
+    """What a string that stands for a list was to hold; a shell may have taken the quotes.
+
+    >>> _entries("[text, label]")
+    ['text', 'label']
+    """
+    return [entry for part in value.strip("[] ").split(",") if (entry := part.strip("\"' "))] or [value]
 
 
 def _as_number(value: str, form: Fits) -> float | None:

@@ -48,7 +48,7 @@ def _objective(objective: AnyObjective, base: Path) -> AnyObjective:
 
 def _encoder(name: str, base: Path) -> str:
     folder = _join(name, base)
-    return folder if Path(folder).is_dir() else name
+    return folder if os.path.isdir(folder) else name  # unlike that of a Path, False for whatever is no usable path
 
 
 def _absolute(source: Source, base: Path) -> Source:

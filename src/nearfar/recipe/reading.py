@@ -25,7 +25,7 @@ def read_recipe(path: Path, overrides: Sequence[Override] = ()) -> Recipe:
     from nearfar.recipe.parsing import parse  # its patterns take time to compile, and flags alone do not need them
 
     where = printable(str(path))
-    values, lines = parse(_read_bytes(path, where), where)
+    values, lines = parse(content(path, where), where)
     recipe: Recipe = build_table(Recipe, values, overrides, where=where, lines=lines)
     return recipe
 
@@ -66,7 +66,8 @@ def build_table(
     return built
 
 
-def _read_bytes(path: Path, where: str) -> bytes:
+def content(path: Path, where: str) -> bytes:
+    """The bytes of a recipe file; raises RecipeError when there are none to be had, or too many."""
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE + 1)

@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from nearfar.errors import Problem, RecipeError
 from nearfar.recipe.keys import Key
+from nearfar.recipe.literals import printable
 from nearfar.recipe.objectives import Auto, Objective
 from nearfar.recipe.overrides import Override
 from nearfar.recipe.paths import resolve_paths
-from nearfar.recipe.reading import build_table
+from nearfar.recipe.reading import build_table, content
 from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Training
 from nearfar.recipe.writing import table_to_toml
 
@@ -224,8 +225,8 @@ def read_task_recipe(path: Path, overrides: Sequence[Override] = ()) -> TaskReci
     """Read a recipe with tasks; overrides win over what it says, and its paths count from its folder."""
     from nearfar.recipe.parsing import parse
 
-    where = str(path)
-    values, lines = parse(path.read_bytes(), where)
+    where = printable(str(path))
+    values, lines = parse(content(path, where), where)
     recipe: TaskRecipe = build_table(TaskRecipe, values, overrides, where=where, lines=lines)
     _check(recipe, where, [lines.get(("task", place)) for place in range(len(recipe.task))])
     return _resolved(recipe, path.absolute().parent)
