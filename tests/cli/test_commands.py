@@ -15,6 +15,9 @@ import pytest
 
 import nearfar
 from nearfar.cli import main
+from nearfar.cli.training import gather_overrides
+from nearfar.encoding import find
+from nearfar.encoding.encoder import open_tokenizer
 
 TEXTS = [
     ("a ripe apple and a plum", "fruit"),
@@ -183,6 +186,45 @@ def test_check_tells_what_is_in_a_file(folder):
     assert report["token_lengths"]["longest"] >= 4
 
 
+@pytest.mark.parametrize(
+    ("rows", "together"),
+    [
+        ("text_a,text_b,label\none two three,four,yes\nfive,six,no\n", True),
+        ("text_a,text_b,score\none two three,four,5\nfive,six,0\n", False),
+        ("text_a,text_b\none two three,four\nfive,six\n", False),
+        ("anchor,positive,negative\nfive,six,one two three\nfour,five,six\n", False),
+    ],
+)
+def test_check_counts_the_tokens_of_what_is_read_at_once(folder, rows, together):
+    """Both texts of a labeled pair, which are joined; elsewhere each text by itself, wherever it stands."""
+    Path("several.csv").write_text(rows)
+    longest = len(open_tokenizer(find("toy"))("one two three", *["four"] * together)["input_ids"])
+    code, out, _ = call("check", "several.csv", "--json", "--encoder", "toy")
+    assert code == 0
+    assert json.loads(out)["token_lengths"]["longest"] == longest
+    assert ("both texts of a pair together" in call("check", "several.csv", "--encoder", "toy")[1]) == together
+
+
+def test_names_with_brackets_are_printed_as_they_are(folder):
+    """They are no markup: a file name loses nothing in a title."""
+    name = "rows [final].csv"
+    Path(name).write_text("text,label\none apple,fruit\na saw,tool\n")
+    assert name in call("check", name, "--encoder", "none")[1]
+    assert f"{name}: 2 rows" in call("evaluate", "model", name)[1]
+    Path("pairs [final].csv").write_text("text_a,text_b,score\none apple,a plum,4\na saw,a plum,0\na saw,a drill,3\n")
+    assert "pairs [final] " in call("evaluate", "toy", "--suite", "all", "--data", ".")[1]
+
+
+@pytest.mark.parametrize("key", ["data.train", "data.dev", "task.0.data.dev", "stage.0.data.train", "encoder.name",
+                                 "objective.weighting"])  # fmt: skip
+def test_files_and_folders_named_by_flags_count_from_here(folder, key):
+    """Wherever the recipe is; what is no file, and no folder that is there, stays as it is."""
+    [override] = gather_overrides([], [f"{key}=model"])
+    assert override.value == str(folder / "model")
+    [override] = gather_overrides([], [f"{key}={'sample:helpdesk' if 'data' in key else 'toy'}"])
+    assert override.value in ("sample:helpdesk", "toy")
+
+
 def test_check_lists_every_problem_and_fails(folder):
     """Empty text, missing label, ragged row: each with its line; what dropping would cost is said."""
     Path("bad.csv").write_text("text,label\none apple,fruit\n  ,tool\na saw,\na drill,tool\n")
@@ -212,6 +254,10 @@ REFUSALS = {
     "resume and overwrite": (["train", "train.jsonl", "--resume", "--overwrite"], "give one of them"),
     "resume nothing": (["train", "--resume", "--out", "nowhere"], "there is no run to resume"),
     "labels the model does not know": (["evaluate", "model", "strange.csv"], "strange.csv:2"),
+    "a threshold for a classifier": (
+        ["evaluate", "model", "train.jsonl", "--threshold", "0.5"],
+        "a classifier has none",
+    ),
     "no labels to evaluate": (["evaluate", "model", "plain.txt"], "no label column"),
     "an encoder that has no labels": (["predict", "toy", "train.jsonl"], "no class head"),
     "too long for the encoder": (
@@ -252,9 +298,10 @@ def test_a_recipe_file_with_overrides_runs(folder):
     assert code == 0, errors
     assert "epochs = 1" in out
     assert "seed = 5" in out
-    assert not Path("by-recipe").exists()
-    code, _, errors = call("train", "sub/recipe.toml", "--set", "training.epochs=1", "--out", "by-recipe")
+    assert not Path("by [recipe]").exists()
+    code, _, errors = call("train", "sub/recipe.toml", "--set", "training.epochs=1", "--out", "by [recipe]")
     assert code == 0, errors
+    assert "saved to by [recipe]; try: nearfar predict by [recipe] FILE\n" in errors
     assert "1 epoch; 1 step\n" in errors  # so short a run begins at once, without an estimate
     assert "1 batch of 32 an epoch, 1 epoch" in errors
 

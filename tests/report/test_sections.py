@@ -55,6 +55,20 @@ def test_a_worse_contender_bears_the_other_arrow(source):
     assert {row[-1] for row in rows_of(differences(turned))[:8]} <= {"worse", "no significant difference"}
 
 
+def test_classes_are_not_compared_before_a_contender_has_run_on_all_sets_of_a_number(source):
+    """Of two data sets with as many classes each, one contender has run on one, and another on the other."""
+    sizes = {"cross-entropy": 100, "supcon": 1000}
+    records = tuple(
+        replace(one, limit=sizes[one.contender])
+        for one in source.records
+        if one.contender in sizes and one.data != "intents" and one.limit == 1000
+    )
+    sets = tuple(replace(data, limits=(100, 1000)) for data in source.plan.data)
+    found = by_classes(Source(replace(source.plan, data=sets), records))
+    assert found.empty
+    assert "No contender has finished on all data sets" in found.body
+
+
 def test_full_marks_are_the_significant_differences(source):
     pictures = re.findall(r'<td class="plot"><svg.*?</svg>', differences(source).body, re.DOTALL)
     found = list(comparisons(source))

@@ -101,6 +101,35 @@ def test_names_cannot_break_a_table(source):
     assert next(iter(csv.reader(io.StringIO(render(renamed, "csv"))))) == list(CSV_COLUMNS)
 
 
+def test_the_means_of_latex_have_its_own_signs(source):
+    """A minus and a dash, as in the rows above."""
+    records = tuple(
+        replace(one, scores={name: -score for name, score in one.scores.items()})
+        for one in source.records
+        if (one.contender, one.data) != ("supcon", "cr")
+    )
+    [mean] = [row for row in render(Source(source.plan, records), "latex").splitlines() if row.startswith("mean")]
+    assert re.fullmatch(r"mean & \\textbf\{\$-\$[\d.]+\} & \$-\$[\d.]+ & -- \\\\", mean)
+
+
+def test_one_run_has_no_mean_over_its_splits_and_no_deviation(source, tmp_path):
+    """Dev rows and test rows are no two data sets, and each task has a metric of its own."""
+    shared = replace(source.records[0], contender="run", seed=0, fold=0, limit=None, texts=0)
+    records = tuple(
+        replace(shared, data=f"{task}, {split} rows", metric=metric, scores={metric: 0.5})
+        for split in ("test", "dev") for task, metric in (("a_b", "accuracy"), ("close", "pearson"))
+    )  # fmt: skip
+    sets = tuple(replace(source.plan.data[0], name=one.data, limits=(None,)) for one in records)
+    plan = replace(source.plan, metric="mean", baseline="run", contenders={"run": {}}, data=sets, seeds=(0,), folds=1)
+    run = Source(plan, records, tmp_path, {"a_b": "accuracy", "close": "pearson"})
+    text = render(run, "markdown")
+    assert "One run; a\\_b: accuracy × 100, close: Pearson’s r × 100.\n" in text
+    assert "| mean |" not in text
+    rows = list(csv.DictReader(io.StringIO(render(run, "csv"))))
+    assert [row["metric"] for row in rows] == ["accuracy", "pearson"] * 2
+    assert {row["sd"] + row["training_texts"] for row in rows} == {""}
+
+
 def test_the_verdict_words_are_no_more_certain_than_the_runs(source):
     words = {(one.data, one.contender): word(one) for one in comparisons(source)}
     assert words["trec 100", "triple-entropy"] == "no significant difference"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from nearfar.data import Examination, Layout, examine, read
+from nearfar.data import Examination, Layout, Records, examine, read
 from nearfar.errors import DataError, NearfarError, problem_list
 
 PERCENTILES = (50, 90, 95, 99, 100)
@@ -39,7 +41,7 @@ def check_command(source: str, layout: Layout, encoder: str | None, *, as_json: 
 def _print_summary(
     console: Console, found: Examination, lengths: dict[str, int] | None, encoder: str | None, remark: str | None
 ) -> None:
-    table = Table(show_header=False, title=found.source, title_justify="left")
+    table = Table(show_header=False, title=Text(found.source, style="italic"), title_justify="left")
     table.add_column()
     table.add_column()
     table.add_row("rows", f"{found.rows:,}" + (f", {found.usable:,} usable" if found.usable != found.rows else ""))
@@ -56,11 +58,12 @@ def _print_summary(
         listed = sorted(found.classes.items(), key=lambda item: -item[1])
         text = ", ".join(f"{name} {count:,}" for name, count in listed[:SHOWN_CLASSES])
         table.add_row(f"{len(found.classes)} classes", text + (" ..." if len(listed) > SHOWN_CLASSES else ""))
+    tokens = f"tokens ({encoder})"
     if lengths is not None:
         text = ", ".join(f"{name} {value}" for name, value in lengths.items())
-        table.add_row(f"tokens ({encoder})", text)
+        table.add_row(tokens, text + ("; both texts of a pair together" if _joined(found) else ""))
     elif remark:
-        table.add_row(f"tokens ({encoder})", remark)
+        table.add_row(tokens, remark)
     table.add_row("blank lines", f"{found.blank_lines:,}, skipped" if found.blank_lines else "none")
     table.add_row("empty texts", _counted(len(found.empty), [str(line) for line in found.empty]))
     repeats = [f"{again} repeats {first}" for first, again in found.duplicates.examples]
@@ -78,8 +81,18 @@ def _counted(count: int, examples: list[str]) -> str:
     return f"{count:,}: lines {', '.join(examples[:5])}" + (" ..." if count > 5 else "") if count else "none"
 
 
+def _joined(found: Examination | Records) -> bool:
+    """Whether both texts of a pair are read as one: with labels, unless a pair objective is named."""
+    return found.shape == "pairs" and found.target == "label"
+
+
+def _as_read(records: Records) -> Sequence[Sequence[str]]:
+    """One column of all texts, for each is cut by itself; two where both texts of a pair are read as one."""
+    return records.texts if _joined(records) else [[text for column in records.texts for text in column]]
+
+
 def _lengths(source: str, layout: Layout, encoder: str, found: Examination) -> tuple[dict[str, int] | None, str | None]:
-    """Percentiles of the texts' lengths in tokens; none of it is worth a failure."""
+    """Percentiles of the lengths in tokens of what is read at once; none of it is worth a failure."""
     if not found.usable:
         return None, None
     try:
@@ -93,7 +106,7 @@ def _lengths(source: str, layout: Layout, encoder: str, found: Examination) -> t
         from nearfar.encoding.encoder import open_tokenizer, quiet_transformers
 
         with quiet_transformers():  # it warns of texts longer than the encoder reads, which is what we count
-            table = tokenize(open_tokenizer(find(encoder)), records.texts[:2], max_length=1_000_000)
+            table = tokenize(open_tokenizer(find(encoder)), _as_read(records), max_length=1_000_000)
         counts: Any = np.percentile(table.lengths, PERCENTILES, method="higher")
     except NearfarError as error:
         return None, f"not counted: {str(error).splitlines()[0]}"

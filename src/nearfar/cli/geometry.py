@@ -278,7 +278,8 @@ def _histogram(space: Space, step: int, *, named: bool) -> list[RenderableType]:
     if not kinds:
         return []
     used = [place for counts in kinds.values() for place, count in enumerate(counts) if count]
-    table = Table(title=f"cosines{f' of {space.model}' if named else ''}", title_justify="left")
+    title = Text(f"cosines{f' of {space.model}' if named else ''}", style="italic")
+    table = Table(title=title, title_justify="left")
     table.add_column("from", justify="right")
     for kind, counts in kinds.items():
         table.add_column(f"{kind} pairs ({sum(counts):,})", min_width=WIDEST)

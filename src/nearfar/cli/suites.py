@@ -7,6 +7,7 @@ import sys
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nearfar.assembly.measuring import require_vectors
 from nearfar.cli.embedding import Bar
@@ -40,14 +41,14 @@ def suite_command(
 
 
 def _table(report: SuiteReport, title: str) -> Table:
-    table = Table(title=title, title_justify="left", min_width=min(len(title) + 2, 100))
+    table = Table(title=Text(title, style="italic"), title_justify="left", min_width=min(len(title) + 2, 100))
     table.add_column("data")
     table.add_column("pairs", justify="right")
     table.add_column("Spearman", justify="right")
     for name, score in report.sets.items():
-        table.add_row(name, f"{score.rows:,}", f"{score.spearman:.2f}")
+        table.add_row(Text(name), f"{score.rows:,}", f"{score.spearman:.2f}")
     table.add_section()
     beside = [name for name in report.sets if name not in report.averaged]
     words = f"mean of {counted(len(report.averaged), 'set')}" + (f", without {', '.join(beside)}" if beside else "")
-    table.add_row(words, f"{sum(report.sets[name].rows for name in report.averaged):,}", f"{report.mean:.2f}")
+    table.add_row(Text(words), f"{sum(report.sets[name].rows for name in report.averaged):,}", f"{report.mean:.2f}")
     return table

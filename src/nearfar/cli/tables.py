@@ -42,7 +42,7 @@ def _remark(report: Report) -> str | None:
 
 def class_table(report: ClassReport, title: str) -> RenderableType:
     """Scores of all classes, each class, and the confusion."""
-    scores = Table(title=title, title_justify="left")
+    scores = Table()
     scores.add_column("class")
     for column in ("precision", "recall", "F1", "texts"):
         scores.add_column(column, justify="right")
@@ -51,9 +51,10 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
     scores.add_section()
     for name, value in report.scores.items():
         scores.add_row(name, "", "", f"{value:.4f}", f"{report.rows:,}")
+    parts: list[RenderableType] = [Text(title, style="italic"), scores]
     if len(report.classes) > SHOWN:
-        return scores
-    confusion = Table(title="confusion: rows are the truth, columns the prediction", title_justify="left")
+        return Group(*parts)
+    confusion = Table()
     confusion.add_column("")
     for name in report.classes:
         confusion.add_column(escape(name), justify="right")
@@ -63,4 +64,5 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
             for column, count in enumerate(report.confusion[place])
         ]
         confusion.add_row(escape(name), *cells)
-    return Group(scores, confusion)
+    parts += [Text("confusion: rows are the truth, columns the prediction", style="italic"), confusion]
+    return Group(*parts)

@@ -62,7 +62,8 @@ def train_tasks_command(
     if best is not None:
         console.print(f"kept the weights of step {best['step']}, the best mean on the dev rows", highlight=False)
     first = next(iter(summary.metrics))
-    console.print(f"saved to {out}; try: nearfar predict {out} --task {first} FILE", highlight=False, soft_wrap=True)
+    told = f"saved to {out}; try: nearfar predict {out} --task {first} FILE"
+    console.print(told, highlight=False, soft_wrap=True, markup=False)
 
 
 def predict_tasks_command(

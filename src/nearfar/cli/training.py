@@ -10,7 +10,9 @@ from pathlib import Path
 from nearfar.errors import OutputError, Problem, RecipeError
 from nearfar.recipe import Override, Recipe, build_recipe, parse_override, read_recipe, resolve_paths, to_toml
 
-PATHS = ("data.dev", "data.test")
+FILES = ("data.train", "data.dev", "data.test")
+FOLDERS = ("encoder.name", "objective.weighting")
+"""Keys that may name a file or a folder; those of tasks and stages end in the same way."""
 
 
 def train_command(
@@ -58,7 +60,7 @@ def train_command(
     if best is not None and best["step"]:  # step 0 was told of when the training ended
         console.print(f"kept the weights of step {best['step']}, the best on the dev rows", highlight=False)
     use = "predict" if summary.classifies else "embed"
-    console.print(f"saved to {out}; try: nearfar {use} {out} FILE", highlight=False, soft_wrap=True)
+    console.print(f"saved to {out}; try: nearfar {use} {out} FILE", highlight=False, soft_wrap=True, markup=False)
 
 
 def gather_recipe(
@@ -104,9 +106,12 @@ def gather_overrides(given: Sequence[tuple[str, str, object]], settings: Sequenc
 
 def _from_here(key: str, value: object, here: Path) -> object:
     """Files named by flags count from the current folder, not from that of the recipe; shares become numbers."""
-    if key not in (*PATHS, "data.train") or not isinstance(value, str):
-        if key == "encoder.name" and isinstance(value, str) and (here / value).is_dir():
-            return str(here / value)
+    if not isinstance(value, str):
+        return value
+    own = ".".join(key.split(".")[-2:])
+    if own in FOLDERS and os.path.isdir(here / value):
+        return str(here / value)
+    if own not in FILES:
         return value
     try:
         return float(value)

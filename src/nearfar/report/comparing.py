@@ -182,6 +182,8 @@ def by_classes(source: Source) -> Section:
             found = [summary.mean for cell in counts[number] if (summary := source.summary(cell, name)) is not None]
             if len(found) == len(counts[number]):
                 values[number, place] = source.scale * float(np.mean(found))
+    if not values:
+        return missing("classes", title, "No contender has finished on all data sets of any number of classes yet.")
     x = svg.Scale(0, len(order) - 1, 110, 660)
     y = svg.Scale(*svg.padded(values.values(), 0.1, least=0.5), 230, 34)
     ticks = [(float(at), f"{number} classes") for at, number in enumerate(order)]

@@ -138,7 +138,8 @@ def label_errors(source: Source) -> Section:
     remark = (
         f"Of {looked:,} test texts, those with at least {100 * DOUBT:.0f} % of the {NEIGHBORS} nearest test texts in "
         "one other class, after training. Runs that agree tested the text, did not train on it, and predict what its "
-        "neighbors say. Row: counted from 1, in the data file without its header."
+        "neighbors say. Row: counted from 1 among the rows that can be used, so without the header, blank lines and "
+        "rows that were dropped."
     )
     return section("labels", title, tabs(parts), note(remark))
 

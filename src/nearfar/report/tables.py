@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from nearfar.errors import SettingError, counted
 from nearfar.protocol.records import cell_name
 from nearfar.protocol.statistics import Comparison, Summary
 from nearfar.protocol.wording import overall, verdict
-from nearfar.report.sources import Source
+from nearfar.report.sources import Source, unit
 
 FORMATS = ("markdown", "csv", "latex")
 
@@ -136,6 +136,9 @@ def render(source: Source, form: str) -> str:
 
 def caption(source: Source) -> str:
     """What the numbers are."""
+    if source.single:
+        own = ", ".join(f"{task}: {unit(metric)}" for task, metric in source.tasks.items())
+        return f"One run; {own or source.unit}"
     runs = f"{counted(len(source.plan.seeds), 'seed')} × {counted(source.plan.folds, 'fold')}"
     return f"{source.unit[:1].upper()}{source.unit[1:]}: mean ± standard deviation over {runs}"
 
@@ -156,13 +159,13 @@ def t_test(source: Source) -> str:
 def markdown(source: Source) -> str:
     """Scores, differences and sentences."""
     table = lines(source)
-    said = [f"# {_md(source.plan.name)}", "", f"{caption(source)}. The best is bold.", ""]
+    said = [f"# {_md(source.plan.name)}", "", _md(_legend(source)), ""]
     said += _md_table(
         ["data", *map(_md, source.contenders)], [
             [_md(line.name), *(_bold(_score(score, source.scale), place in line.best, "**{}**")
                                for place, score in enumerate(line.scores))]
             for line in table
-        ] + _mean_row(source, table, "**{}**"),
+        ] + _mean_row(source, table, "**{}**", _md),
     )  # fmt: skip
     found = list(comparisons(source))
     if found:
@@ -191,9 +194,9 @@ def as_csv(source: Source) -> str:
             runs = source.of(line.cell, contender)
             one = known.get((line.name, contender))
             writer.writerow(
-                [line.cell[0], line.cell[1], round(float(np.mean([record.texts for record in runs]))),
-                 len(source.labels(line.cell)) or None, source.plan.metric, contender, source.plan.baseline, score.n,
-                 score.mean, score.sd, *([None] * 14 if one is None else _numbers(one))]
+                [line.cell[0], line.cell[1], round(float(np.mean([record.texts for record in runs]))) or None,
+                 len(source.labels(line.cell)) or None, runs[0].metric, contender, source.plan.baseline, score.n,
+                 score.mean, score.sd if score.n > 1 else None, *([None] * 14 if one is None else _numbers(one))]
             )  # fmt: skip
     return out.getvalue()
 
@@ -201,7 +204,7 @@ def as_csv(source: Source) -> str:
 def latex(source: Source) -> str:
     """Two tabulars for the booktabs package."""
     table = lines(source)
-    said = [f"% {_tex(caption(source))}. The best is bold. Needs \\usepackage{{booktabs}}.",
+    said = [f"% {_tex(_legend(source))} Needs \\usepackage{{booktabs}}.",
             f"\\begin{{tabular}}{{l{'r' * len(source.contenders)}}}", "\\toprule",
             " & ".join(["data", *map(_tex, source.contenders)]) + r" \\", "\\midrule"]  # fmt: skip
     said += [
@@ -209,7 +212,7 @@ def latex(source: Source) -> str:
                                        for place, score in enumerate(line.scores))]) + r" \\"
         for line in table
     ]  # fmt: skip
-    mean = _mean_row(source, table, "\\textbf{{{}}}")
+    mean = _mean_row(source, table, "\\textbf{{{}}}", _tex)
     said += ["\\midrule", *(" & ".join(row) + r" \\" for row in mean)] if mean else []
     said += ["\\bottomrule", "\\end{tabular}"]
     found = list(comparisons(source))
@@ -256,13 +259,17 @@ def _tex_score(score: Summary | None, scale: float) -> str:
     return "--" if score is None else _tex(_score(score, scale))
 
 
-def _mean_row(source: Source, table: Sequence[Line], form: str) -> list[list[str]]:
-    """The last row, where there are several data sets."""
-    if len(table) < 2:
+def _legend(source: Source) -> str:
+    return f"{caption(source)}." + ("" if source.single else " The best is bold.")
+
+
+def _mean_row(source: Source, table: Sequence[Line], form: str, escaped: Callable[[str], str]) -> list[list[str]]:
+    """The last row, where there are several data sets; the dev and test rows of one run are none."""
+    if len(table) < 2 or source.single:
         return []
     values = means(table)
     top = best(source, values)
-    shown = ["–" if value is None else points(value, source.scale) for value in values]
+    shown = [escaped("–" if value is None else points(value, source.scale)) for value in values]
     return [["mean", *(_bold(text, place in top, form) for place, text in enumerate(shown))]]
 
 

@@ -44,7 +44,7 @@ class LiveBar:
 
     def notice(self, text: str) -> None:
         """Print above the bar."""
-        self.bar.console.print(text, highlight=False)
+        self.bar.console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         """Leave the bar as it is and give the terminal back."""
