@@ -229,6 +229,16 @@ def test_degenerate_batches_stay_finite(case, degenerate):
 
 
 @every_objective
+def test_a_zero_vector_does_not_drown_the_gradients_of_the_others(case):
+    """It has no direction to turn: divided by a tiny length instead, it would be all that clipping leaves."""
+    objective, (vectors, labels) = made(case, dtype=torch.float32), batch(dtype=torch.float32)
+    vectors[0] = 0
+    _, gradients = value_and_gradients(case, objective, vectors, labels)
+
+    assert max(float(gradient.norm()) for gradient in gradients) < 100
+
+
+@every_objective
 def test_half_precision_of_the_encoder_is_not_that_of_the_objective(case):
     """Under autocast the arithmetic stays in fp32: value and gradients are those without it."""
     objective, (vectors, labels) = made(case, dtype=torch.float32), batch(dtype=torch.float32)

@@ -11,6 +11,8 @@ from nearfar.objectives import (
     Contrastive,
     CosineMSE,
     LabelAware,
+    PairContrastive,
+    PairTriplet,
     Pearson,
     ProxyNCA,
     SoftTriple,
@@ -22,7 +24,10 @@ CLASSES = [
     SoftTriple(3, 4), SoftTriple(3, 4, spread=0.2), ProxyNCA(3, 4), SupCon(), Contrastive(),
     *(Triplet(select=select) for select in ("all", "hard", "semihard")),
 ]  # fmt: skip
-PAIRS = [CosineMSE(), Pearson(), *(BatchSoftmax(normalize=kind) for kind in ("row", "coordinate", "minmax", "none"))]
+PAIRS = [
+    *(CosineMSE(), Pearson(), PairContrastive(), PairTriplet(), PairTriplet(distance="cosine")),
+    *(BatchSoftmax(normalize=kind) for kind in ("row", "coordinate", "minmax", "none")),
+]
 
 
 @pytest.mark.parametrize("objective", CLASSES, ids=repr)
@@ -39,8 +44,9 @@ def test_no_texts_cost_nothing_under_label_aware():
 
 
 @pytest.mark.parametrize("objective", PAIRS, ids=repr)
-def test_no_pairs_cost_nothing(objective):
-    left, right = torch.zeros(0, 4, requires_grad=True), torch.zeros(2, 4)
+@pytest.mark.parametrize("extra", [0, 2])
+def test_no_pairs_cost_nothing(objective, extra):
+    left, right = torch.zeros(0, 4, requires_grad=True), torch.zeros(extra, 4)
     value = objective(left, right, torch.zeros(0))
     value.backward()
     assert value.item() in (0, 1)  # 1 - correlation, which is 0 where there is none

@@ -234,6 +234,35 @@ def test_half_precision_of_the_encoder_is_not_that_of_the_objective(case, extra)
 
 
 @every_objective
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_vectors_of_half_precision_are_reckoned_in_full(case, dtype):
+    """The value is that of the same vectors in fp32, and gradients come back in the type that was given."""
+    objective, rows = case.make(), batch(b=40, dtype=torch.float32)
+    narrow, wide = (
+        Batch(**{**vars(rows), "left": rows.left.to(dtype).to(kind), "right": rows.right.to(dtype).to(kind)})
+        for kind in (dtype, torch.float32)
+    )
+    expected, (moved, other, *weights) = value_and_gradients(objective, wide)
+    found, (left, right, *same) = value_and_gradients(objective, narrow)
+
+    assert left.dtype == right.dtype == dtype
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(left, moved.to(dtype))
+    torch.testing.assert_close(right, other.to(dtype))
+    torch.testing.assert_close(same, weights)
+
+
+@every_objective
+def test_sides_of_two_precisions_are_reckoned_in_the_finer_one(case):
+    """As where one side was stored and the other comes from the encoder."""
+    objective, rows = case.make().double(), batch()
+    mixed = objective(rows.left, rows.right.float(), rows.targets)
+
+    assert mixed.dtype == torch.float64
+    torch.testing.assert_close(mixed, objective(rows.left, rows.right.float().double(), rows.targets))
+
+
+@every_objective
 def test_targets_are_needed_or_every_pair_is_positive(case):
     """Without targets either a clear refusal or the value for ones."""
     objective, rows = case.make().double(), batch()

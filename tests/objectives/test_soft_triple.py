@@ -276,8 +276,8 @@ def test_gradients_are_those_of_the_value_across_blocks(labels, spread):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_vectors_too_short_to_normalize_get_the_gradients_of_normalize():
-    """A zero embedding, a tiny one and a zero center, as the formula in one piece treats them."""
+def test_embeddings_too_short_to_normalize_stay_and_centers_get_the_gradients_of_normalize():
+    """A zero embedding and a tiny one are zero and do not move; a zero center is as the formula in one piece has it."""
     objective, embeddings, labels = sized_case(BLOCK + 2)
     objective.centers.data[1, 2] = 0
     scale = torch.ones(len(embeddings), 1, dtype=torch.float64)
@@ -285,9 +285,11 @@ def test_vectors_too_short_to_normalize_get_the_gradients_of_normalize():
     embeddings = (embeddings.detach() * scale).requires_grad_()
     wanted = [embeddings, objective.centers]
     found = torch.autograd.grad(objective(embeddings, labels), wanted)
-    expected = torch.autograd.grad(dense(objective, embeddings, labels), wanted)
+    embeddings.data[[0, -1]] = 0
+    moved, centers = torch.autograd.grad(dense(objective, embeddings, labels), wanted)
+    moved[[0, -1]] = 0
 
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-14)
+    torch.testing.assert_close(found, (moved, centers), rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("frozen", ["embeddings", "centers"])

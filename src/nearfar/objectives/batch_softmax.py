@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.scaling import minmax, pair_sizes, positive_pairs, same_group, unit
 
 NORMALIZE = ("row", "coordinate", "minmax", "none")
@@ -106,6 +106,7 @@ class BatchSoftmax(nn.Module):
     ) -> Tensor:  # fmt: skip
         """(b, d) left, (b + extra, d) right, (b,) targets, (b,) and (b + extra,) group ids -> scalar."""
         b, extra = pair_sizes(left, right, targets, left_groups, right_groups)
+        left, right = widened(left, right)
         if self.hard_negative_weight and extra != b:
             raise ShapeError(
                 f"right must have {2 * b} rows, a partner and a hard negative for each row of left, got {b + extra}; "

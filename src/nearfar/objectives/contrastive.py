@@ -10,6 +10,7 @@ from nearfar.objectives.bounds import positive
 from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates
 from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 
@@ -46,7 +47,7 @@ class Contrastive(nn.Module):
         """(n, d) embeddings, (n,) labels -> scalar."""
         n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
         labels, (vectors,) = class_names("Contrastive", labels), widened(embeddings)
-        z = F.normalize(vectors, dim=1)
+        z = unit(vectors)
         with full_precision(z):
             d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (n, n), exactly zero for equal rows
         near, far = classmates(labels), labels.unsqueeze(0) != labels.unsqueeze(1)  # (n, n) twice

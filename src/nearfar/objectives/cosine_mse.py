@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch  # noqa: F401 - the examples below read it
 from torch import Tensor, nn
 
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.scaling import cosines, pair_sizes, required
 
 
@@ -34,6 +34,7 @@ class CosineMSE(nn.Module):
         """(b, d) left, (b + extra, d) right, (b,) targets -> scalar."""
         pair_sizes(left, right, targets, left_groups, right_groups)
         wanted = required("CosineMSE", targets, low=0, high=1)
+        left, right = widened(left, right)
         if len(left) == 0:
             return (left.sum() + right.sum()) * 0
         with full_precision(left):

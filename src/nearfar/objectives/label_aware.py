@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
@@ -11,6 +10,7 @@ from nearfar.objectives.bounds import positive
 from nearfar.objectives.labels import class_indices
 from nearfar.objectives.masks import classmates, itself
 from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 ROUNDING = 1e-2
@@ -58,7 +58,7 @@ class LabelAware(nn.Module):
         labels = class_indices("LabelAware", labels, sizes["c"], more="give probabilities of {} classes")
         _check_probabilities(class_probabilities)
         vectors, probabilities = widened(embeddings, class_probabilities)
-        z = F.normalize(vectors, dim=1)
+        z = unit(vectors)
         with full_precision(z):
             logits = z @ z.T / self.temperature  # (n, n): s / tau
         w = probabilities.index_select(1, labels)  # (n, n): how likely k's class is for i

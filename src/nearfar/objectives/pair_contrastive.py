@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.scaling import cosines, pair_sizes, positive_pairs, required
 
 
@@ -47,8 +47,11 @@ class PairContrastive(nn.Module):
         right_groups: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """(b, d) left, (b + extra, d) right, (b,) targets -> scalar."""
-        pair_sizes(left, right, targets, left_groups, right_groups)
+        b, _ = pair_sizes(left, right, targets, left_groups, right_groups)
+        left, right = widened(left, right)
         together = positive_pairs("PairContrastive", left, required("PairContrastive", targets, low=0, high=1))
+        if b == 0:
+            return (left.sum() + right.sum()) * 0
         with full_precision(left):
             distance = 1 - cosines(left, right)  # (b,)
             return 0.5 * torch.where(together, distance, (self.margin - distance).clamp(min=0)).square().mean()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.scaling import pair_sizes, positive_pairs, same_group, unit
 
 DISTANCE = ("euclidean", "squared", "cosine")
@@ -58,6 +58,9 @@ class PairTriplet(nn.Module):
     ) -> Tensor:  # fmt: skip
         """(b, d) left, (b + extra, d) right, (b,) targets, (b,) and (b + extra,) group ids -> scalar."""
         b, extra = pair_sizes(left, right, targets, left_groups, right_groups)
+        left, right = widened(left, right)
+        if b == 0:
+            return (left.sum() + right.sum()) * 0
         anchors = positive_pairs("PairTriplet", left, targets)  # (b,)
         negative = anchors.unsqueeze(1).repeat(1, b + extra)  # (b, b + extra): who may be whose negative
         if left_groups is not None and right_groups is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.scaling import cosines, pair_sizes, required
 
 
@@ -35,6 +35,7 @@ class Pearson(nn.Module):
     ) -> Tensor:  # fmt: skip
         """(b, d) left, (b + extra, d) right, (b,) targets -> scalar."""
         b, _ = pair_sizes(left, right, targets, left_groups, right_groups)
+        left, right = widened(left, right)
         wanted = required("Pearson", targets).to(left.dtype)
         with full_precision(left):
             c = cosines(left, right)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nearfar.objectives.bounds import count, positive
 from nearfar.objectives.labels import class_indices
 from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 
@@ -58,7 +59,8 @@ class ProxyNCA(nn.Module):
         labels = class_indices("ProxyNCA", labels, c)
         if len(labels) == 0:
             return (embeddings.sum() + self.proxies.sum()) * 0
-        z, p = (F.normalize(vectors, dim=1) for vectors in widened(embeddings, self.proxies))
+        vectors, proxies = widened(embeddings, self.proxies)
+        z, p = unit(vectors), F.normalize(proxies, dim=1)  # a text of zeros has no direction; a proxy may find one
         with full_precision(z):
             nearness = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp
         own = F.one_hot(labels, c).bool()  # (n, c)

@@ -24,7 +24,7 @@ larger ones gain nothing; the two buffers of a block are then hardly larger than
 would find them in a nearer cache, but its many short steps wait for all threads, which is slow on a busy machine."""
 
 SHORTEST = 1e-12
-"""A vector shorter than this is divided by this instead of its length, as by ``torch.nn.functional.normalize``."""
+"""A center shorter than this is divided by this instead of its length; an embedding has no direction and is zero."""
 
 
 class SoftTripleBlocks(torch.autograd.Function):
@@ -41,6 +41,7 @@ class SoftTripleBlocks(torch.autograd.Function):
         """(n, d) embeddings, (c, k, d) centers, (n,) labels -> scalar."""
         (n, d), (c, k, _) = embeddings.shape, centers.shape
         z_scale, w_scale = _scale(embeddings), _scale(centers).squeeze(2)  # (n, 1), (c, k)
+        z_scale.masked_fill_(z_scale >= 1 / SHORTEST, 0)  # no direction: it is zero, and nothing moves it
         z = embeddings * z_scale
         w = centers.reshape(c * k, d)  # as they came: a scaled copy takes more room than scaling the similarities
         z_grad = torch.empty_like(z) if learning and ctx.needs_input_grad[0] else None

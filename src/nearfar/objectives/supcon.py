@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.objectives.bounds import positive
 from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates, itself
 from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 
@@ -46,7 +46,7 @@ class SupCon(nn.Module):
         """(n, d) embeddings, (n,) labels -> scalar."""
         n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
         labels, (vectors,) = class_names("SupCon", labels), widened(embeddings)
-        z = F.normalize(vectors, dim=1)
+        z = unit(vectors)
         with full_precision(z):
             logits = z @ z.T / self.temperature  # (n, n): s / tau
         positive = classmates(labels)  # (n, n): P(i) as rows

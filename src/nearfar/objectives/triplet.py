@@ -13,6 +13,7 @@ from nearfar.objectives.bounds import positive
 from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates
 from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 Select = Literal["all", "hard", "semihard"]
@@ -66,7 +67,7 @@ class Triplet(nn.Module):
         if len(labels) == 0:
             return embeddings.sum() * 0
         labels, (vectors,) = class_names("Triplet", labels), widened(embeddings)
-        z = F.normalize(vectors, dim=1)
+        z = unit(vectors)
         with full_precision(z):
             d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (n, n), exactly zero for equal rows
         d = d.square() if self.distance == "squared" else d
