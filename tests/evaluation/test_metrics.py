@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from nearfar.errors import NearfarError
-from nearfar.evaluation import class_report
+from nearfar.errors import NearfarError, SettingError
+from nearfar.evaluation import class_report, most_likely
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40))
@@ -31,6 +31,13 @@ def test_scores_are_those_of_scikit_learn(pairs):
 def test_rows_are_the_truth():
     """One text of class a taken for b stands in row a, column b."""
     assert class_report(np.array([0]), np.array([1]), ("a", "b")).confusion.tolist() == [[0, 1], [0, 0]]
+
+
+def test_probabilities_that_are_no_numbers_are_no_first_class():
+    """argmax alone would call every text of such a model the first class; minus infinity is a class without a chance."""
+    assert most_likely(np.array([[-np.inf, 0.0], [0.3, -np.inf]])).tolist() == [1, 0]
+    with pytest.raises(SettingError, match=r"in row 1 \(2 such rows\); a model whose weights are NaN"):
+        most_likely(np.array([[0.1, 0.9], [0.5, np.nan], [np.nan, np.nan]]))
 
 
 def test_nothing_to_evaluate_is_refused():

@@ -73,6 +73,21 @@ def test_all_takes_every_file_of_scored_pairs_and_names_the_others(folder):
     assert any("unscored.jsonl" in note and "no scores" in note for note in notes)
 
 
+def test_of_two_files_of_one_set_the_other_is_told(folder):
+    """A file goes before a folder, and of two files the last in the alphabet is measured, as ever."""
+    write(folder / "sts12.jsonl", rows(7))
+    write(folder / "stsb.jsonl.gz", rows(8))
+    write(folder / "simlex999" / "test.jsonl.gz", rows(9))
+    sets, notes = read_suite(str(folder), "sts")
+
+    assert [one.records.texts[0] for one in sets] == [[row["text_a"] for row in rows(seed)] for seed in (7, 8, 9)]
+    assert [note.removeprefix(str(folder)) for note in notes] == [
+        f"/sts12/test.jsonl.gz: left out: {folder}/sts12.jsonl is the data set sts12, too",
+        f"/STS-B.jsonl: left out: {folder}/stsb.jsonl.gz is the data set stsb, too",
+        f"/simlex999/test.jsonl: left out: {folder}/simlex999/test.jsonl.gz is the data set simlex999, too",
+    ]
+
+
 def test_each_set_is_spearman_times_100_and_the_mean_leaves_words_out(folder):
     """Against SciPy on the vectors of the model's own front door."""
     model = nearfar.load("toy")

@@ -12,7 +12,7 @@ from nearfar.evaluation.geometry import (
     uniformity,
 )
 from nearfar.evaluation.layers import layer_anisotropy
-from nearfar.evaluation.metrics import ClassReport, class_report
+from nearfar.evaluation.metrics import ClassReport, class_report, most_likely
 from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
 from nearfar.evaluation.ranking import RankingReport, ranking_report
 from nearfar.evaluation.search import top_documents
@@ -35,6 +35,6 @@ __all__ = [
     "ScoreReport", "SetScore", "SuiteReport", "SuiteSet", "TripletReport", "Uniformity", "Whitening", "alignment",
     "anisotropy", "best_threshold", "class_report", "classify", "cosine_counts", "effective_rank", "embed_table",
     "evaluate_classes", "evaluate_pairs", "evaluate_ranking", "evaluate_retrieval", "evaluate_scores", "evaluate_suite",
-    "evaluate_triplets", "geometry_report", "layer_anisotropy", "pair_report", "pair_scores", "ranking_report",
-    "read_suite", "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
+    "evaluate_triplets", "geometry_report", "layer_anisotropy", "most_likely", "pair_report", "pair_scores",
+    "ranking_report", "read_suite", "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
 ]  # fmt: skip

@@ -40,6 +40,22 @@ class ClassReport:
         }
 
 
+def most_likely(chances: NDArray[np.floating]) -> NDArray[np.int64]:
+    """(n, c) probabilities or logits -> (n,) the class with the highest, the first of equals; NaN is refused.
+
+    >>> most_likely(np.array([[0.2, 0.8], [0.5, 0.5]])).tolist()
+    [1, 0]
+    """
+    expect(chances=(chances, "n c"))
+    wrong = np.flatnonzero(np.isnan(chances).any(axis=1))
+    if len(wrong):
+        raise SettingError(
+            f"probabilities of classes must be numbers, got {chances[wrong[0]].tolist()} in row {wrong[0]} "
+            f"({len(wrong):,} such rows); a model whose weights are NaN or infinite gives such probabilities."
+        )
+    return chances.argmax(axis=1)
+
+
 def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...]) -> ClassReport:
     """Accuracy, F1 and confusion of predicted classes.
 

@@ -115,7 +115,8 @@ def read_suite(
         found = {name: found[name] for name in known if name in found}
     sets: list[SuiteSet] = []
     notes: list[str] = []
-    for name, path in found.items():
+    for name, (path, *others) in found.items():
+        notes.extend(f"{other}: left out: {path} is the data set {name}, too" for other in others)
         records = _read(path, layout or Layout(), invalid, strict=suite == "sts")
         if isinstance(records, str):
             notes.append(f"{path}: left out: {records}")
@@ -159,17 +160,17 @@ def evaluate_suite(
     return SuiteReport(scores)
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    """The data sets of a folder by their names, in the order of the alphabet; a file goes before a folder."""
-    found: dict[str, Path] = {}
+def _files(folder: Path) -> dict[str, list[Path]]:
+    """The files of each data set of a folder by its name, the one to measure first: a file goes before a folder."""
+    found: dict[str, list[Path]] = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_dir():
-            inside = {_stem(file): file for file in sorted(entry.iterdir()) if file.is_file() and format_of(file)}
-            split = next((inside[split] for split in SPLITS if split in inside), None)
-            if split is not None:
-                found.setdefault(_named(entry.name), split)
+            inside = [file for file in sorted(entry.iterdir(), reverse=True) if file.is_file() and format_of(file)]
+            same = next((same for split in SPLITS if (same := [one for one in inside if _stem(one) == split])), [])
+            if same:
+                found.setdefault(_named(entry.name), []).extend(same)
         elif format_of(entry):
-            found[_named(_stem(entry))] = entry
+            found.setdefault(_named(_stem(entry)), []).insert(0, entry)
     return found
 
 

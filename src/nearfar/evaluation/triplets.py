@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.errors import SettingError
+from nearfar.evaluation.pairs import finite
 from nearfar.evaluation.similarity import embed_table, pair_scores
 from nearfar.shapes import expect
 
@@ -36,6 +37,7 @@ def triplet_report(near: NDArray[np.floating], far: NDArray[np.floating]) -> Tri
     n = expect(near=(near, "n"), far=(far, "n"))["n"]
     if n == 0:
         raise SettingError("there is nothing to evaluate: no rows.")
+    near, far = finite("near", near), finite("far", far)
     return TripletReport(n, {"accuracy": float(np.mean(near > far)), "margin": float(np.mean(near - far))})
 
 
