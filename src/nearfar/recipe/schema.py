@@ -30,7 +30,7 @@ class Data:
         str | float,
         Key(
             "The texts that pick the best epoch: a file, a share of the training texts, or 0 for none; "
-            '"auto" takes 0.1 when the training file has at least 1,000 rows and none otherwise.',
+            '"auto" takes 0.1 where at least 1,000 rows are trained on and can be measured, and none otherwise.',
             at_least=0,
             below=1,
             none=0.0,
@@ -120,9 +120,12 @@ class Batches:
 
     size: Annotated[
         int | None,
-        Key("The rows in a batch; unset means 64 for objectives that compare the texts of a batch, 32 otherwise.",
-            at_least=1),
-    ] = None  # fmt: skip
+        Key(
+            "The rows in a batch; unset means 64 for objectives that compare the texts of a batch, 128 for simcse and "
+            "mirror among them, and 32 otherwise.",
+            at_least=1,
+        ),
+    ] = None
     chunk: Annotated[
         int | None,
         Key(
@@ -159,7 +162,11 @@ class Training:
 
     epochs: Annotated[
         int | None,
-        Key("How often every training text is seen; unset means 5, and more where the data is small.", at_least=1),
+        Key(
+            "How often every training text is seen; unset means 5, for simcse and mirror 1 or 2, and for supcon, "
+            "triplet and contrastive 3 or as many as make 10 steps.",
+            at_least=1,
+        ),
     ] = None
     max_steps: Annotated[
         int | None, Key("Stop after this many optimizer steps, even within an epoch; unset means no limit.", at_least=1)
