@@ -179,6 +179,53 @@ def test_a_ranking_without_any_positive_is_refused_in_evaluation() -> None:
     assert "nothing to find" in errors
 
 
+RANKED = ranking([1, 0], [0, 2])
+WITHOUT_IDS = [{"query": row["query"], "doc": row["doc"], "relevance": row["relevance"]} for row in RANKED]
+UNMEASURABLE = {
+    "no positive pair": ([{**row, "label": 0} for row in GOOD], "rows.jsonl:1: the file has 5 rows to measure on, none of"),
+    "no relevant document": (ranking([0, 0], [0]), "rows.jsonl:1: the file has 3 rows to measure on, none of"),
+    "half a grade": (ranking([1, 0.5]), "rows.jsonl:2: the relevance is not a whole number (got '0.5'). Map"),
+    "a document twice": (
+        [*RANKED, RANKED[1]],
+        "rows.jsonl:5: the document stands on line 2 already, for the same query (got 'answer 1 to 0'). Keep one row",
+    ),
+    "the same text in capitals": (
+        [*WITHOUT_IDS, {**WITHOUT_IDS[0], "doc": "ANSWER 0 to 0"}],
+        "rows.jsonl:5: the document stands on line 1 already, for the same query (got 'ANSWER 0 to 0'). Keep one row",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", ["--dev", "--test"])
+@pytest.mark.parametrize(("rows", "message"), UNMEASURABLE.values(), ids=UNMEASURABLE.keys())
+def test_rows_that_give_no_score_are_refused_before_the_training(role: str, rows: Any, message: str) -> None:
+    """Found after it, they would take the trained model with them."""
+    code, said = train(write("pairs.jsonl", GOOD), role, write("rows.jsonl", rows), "--dry-run")
+    assert code == 1
+    assert message in said
+    code, said = train("pairs.jsonl", role, "rows.jsonl")
+    assert code == 1
+    assert message in said
+    assert not Path("model").exists()
+
+
+@pytest.mark.parametrize(("rows", "message"), UNMEASURABLE.values(), ids=UNMEASURABLE.keys())
+def test_rows_that_give_no_score_are_refused_in_evaluation(rows: Any, message: str) -> None:
+    """With the same words."""
+    code, _, errors = call("evaluate", "toy", write("rows.jsonl", rows))
+    assert code == 1
+    assert message in " ".join(errors.split())
+
+
+def test_a_share_without_a_positive_is_refused_before_the_training() -> None:
+    """Stratified as it is, a tenth of few positives is none of them."""
+    rows = [{"text_a": f"left {n}", "text_b": f"right {n}", "label": int(n < 2)} for n in range(40)]
+    code, said = train(write("pairs.jsonl", rows), "--test", "0.1")
+    assert code == 1
+    assert "the share set aside as test rows has 4 rows to measure on, none of texts that belong together" in said
+    assert not Path("model").exists()
+
+
 @pytest.mark.parametrize("value", ["0", "-0.1", "nan"])
 def test_a_temperature_that_is_not_above_zero_is_refused(value: str) -> None:
     """Where it was written, with what fits."""

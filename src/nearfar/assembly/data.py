@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -10,7 +11,19 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Layout, Records, compare, consistent, contradictions, doubts, limit, per_class, read, share
+from nearfar.data import (
+    Layout,
+    Records,
+    compare,
+    consistent,
+    contradictions,
+    doubts,
+    limit,
+    pair_targets,
+    per_class,
+    read,
+    share,
+)
 from nearfar.data.targets import contradictory
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.recipe import Recipe
@@ -65,8 +78,11 @@ def layout_of(recipe: Recipe) -> Layout:
     )  # fmt: skip
 
 
-def read_data(recipe: Recipe) -> RunData:
-    """Read and check everything a run needs; whatever is wrong is raised at once, over all files."""
+def read_data(recipe: Recipe, *, measured: bool = True) -> RunData:
+    """Read and check everything a run needs; whatever is wrong is raised at once, over all files.
+
+    With ``measured`` dev and test rows that no score can be had on are refused, too.
+    """
     layout, problems, notes = layout_of(recipe), list[Problem](), list[str]()
     pairwise, plain = compares_pairs(recipe), views_suffice(recipe)
 
@@ -103,9 +119,10 @@ def read_data(recipe: Recipe) -> RunData:
                 problems.append(_not_comparable(records, role) if kind == "plain" else other)
                 continue
             if kind != "classes":
+                problems.extend(unmeasurable(records) if measured else [])
                 notes.extend(_unclear(records))
             if kind == "classes" or other == kind:  # pairs may be measured on rows of another kind
-                wrong, told = compare(train, records, "dev" if role == "dev" else "test")
+                wrong, told = compare(train, records, "dev" if role == "dev" else "test", classes=kind == "classes")
                 problems.extend(wrong)
                 notes.extend(told)
     if problems:
@@ -143,6 +160,8 @@ def read_data(recipe: Recipe) -> RunData:
             )
     if isinstance(dev_setting, float | int) and dev_setting > 0:
         train, dev = _divide(train, dev_setting, recipe.seed, "dev")
+    if measured and kind != "classes" and (wrong := _unmeasurable_shares(files, dev=dev, test=test)):
+        raise DataError(wrong)
     train, told = _sampled(train, recipe)
     if kind == "classes":
         told += _left_out(train, classes, recipe)
@@ -194,6 +213,57 @@ def kind_of(train: Records, *, pairwise: bool | None, plain: bool = False) -> Ki
     if train.scores is not None:
         return "scores"
     return "positives" if train.labels is None else "pairs"
+
+
+def unmeasurable(records: Records, named: str = "the file") -> list[Problem]:
+    """Why pairs or a ranking can give no score: to be told before the training, and not after it."""
+    kind = kind_of(records, pairwise=True)
+    if kind not in ("pairs", "ranking") or (kind == "ranking" and records.scores is None):
+        return []
+    try:
+        targets = pair_targets(records)
+    except DataError as error:
+        return list(error.problems)
+    problems = [*fractions(records), *_repeats(records)] if kind == "ranking" else []
+    if not any(targets):
+        remedy = f"Add rows whose texts do (label or relevance 1), or measure on others than {named}."
+        rows = counted(len(records), "row")
+        message = f"{named} has {rows} to measure on, none of texts that belong together: there is nothing to find"
+        problems.append(Problem(records.source, message, remedy, line=records.lines[0]))
+    return problems
+
+
+def fractions(records: Records) -> list[Problem]:
+    """The rows of a ranking whose relevance is no grade."""
+    message, remedy = "the relevance is not a whole number", "Map the grades to 0, 1, 2 and so on."
+    return [
+        Problem(records.source, message, remedy, line=line, value=f"{score:g}")
+        for score, line in zip(records.scores or (), records.lines, strict=True)
+        if not score.is_integer()
+    ]
+
+
+def _repeats(records: Records) -> list[Problem]:
+    """The rows of a ranking whose document has stood there before for the same query."""
+    first: dict[tuple[str, str], int] = {}
+    problems: list[Problem] = []
+    pairs = zip(records.queries or (), records.documents or (), strict=True)
+    for pair, line, text in zip(pairs, records.lines, records.texts[1], strict=True):
+        if first.setdefault(pair, line) != line:
+            message = f"the document stands on line {first[pair]} already, for the same query"
+            remedy = "Keep one row of each; without ids, documents that differ in case and blanks only are one."
+            problems.append(Problem(records.source, message, remedy, line=line, value=text))
+    return problems
+
+
+def _unmeasurable_shares(files: Mapping[str, Records | None], **shares: Records | None) -> list[Problem]:
+    """The same for rows that were set aside from the training rows; files were looked at when they were read."""
+    return [
+        problem
+        for role, records in shares.items()
+        if role not in files and records is not None and len(records)
+        for problem in unmeasurable(records, f"the share set aside as {role} rows")
+    ]
 
 
 def _sampled(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:

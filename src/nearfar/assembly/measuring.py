@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.assembly.corpora import Corpus
-from nearfar.assembly.data import class_numbers, kind_of
+from nearfar.assembly.data import class_numbers, fractions, kind_of, unmeasurable
 from nearfar.assembly.rows import Report, distinct
 from nearfar.data import Records, pair_targets, unit_scores
 from nearfar.data.records import levelled
@@ -22,6 +22,7 @@ from nearfar.evaluation import (
     evaluate_retrieval,
     evaluate_scores,
     evaluate_triplets,
+    most_likely,
 )
 
 
@@ -53,6 +54,8 @@ def measure(
         raise DataError([Problem(records.source, "vectors are compared, and the file has single texts", remedy)])
     if corpus is not None or kind == "positives" or (kind == "ranking" and records.scores is None):
         return _retrieval(model, records, corpus, batch_size)
+    if problems := unmeasurable(records):
+        raise DataError(problems)
     texts, columns = distinct(records.texts)
     table = model.tokenize(texts)
     size: dict[str, Any] = {"batch_size": batch_size}
@@ -79,7 +82,7 @@ def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: i
     assert labels is not None
     truth = class_numbers(records, labels)
     chances = model.probabilities(texts, batch_size=batch_size)
-    return class_report(truth, chances.argmax(axis=1), labels)
+    return class_report(truth, most_likely(chances), labels)
 
 
 def card_thresholds(model: Model) -> dict[str, float]:
@@ -123,15 +126,7 @@ def _grades(records: Records) -> NDArray[np.int64]:
             message = "graded scores do not say which texts are to be found"
             raise DataError([Problem(records.source, message, remedy, line=line)])
         return np.array(pair_targets(records), dtype=np.int64)
-    problems = [
-        Problem(
-            records.source, "the relevance is not a whole number", "Map the grades to 0, 1, 2 and so on.", line=line,
-            value=f"{score:g}",
-        )
-        for score, line in zip(records.scores, records.lines, strict=True)
-        if not score.is_integer()
-    ]  # fmt: skip
-    if problems:
+    if problems := fractions(records):
         raise DataError(problems)
     return np.array(records.scores, dtype=np.int64)
 

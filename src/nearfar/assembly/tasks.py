@@ -21,7 +21,7 @@ from nearfar.encoding import Built
 from nearfar.encoding.pair_heads import ConcatHead, JointHead
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
 from nearfar.errors import DataError, Problem, SettingError, counted
-from nearfar.evaluation import ScoreReport, class_report, embed_table, pair_report, score_report
+from nearfar.evaluation import ScoreReport, class_report, embed_table, most_likely, pair_report, score_report
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
 from nearfar.recipe.tasks import Task, TaskKind, TaskRecipe
@@ -66,7 +66,7 @@ def read_task(recipe: TaskRecipe, task: Task) -> Ready:
     head = task.head.kind
     plain = replace(recipe.plain(task), objective=CosineMSE() if head == "cosine" else Auto())
     try:
-        data = read_data(plain)
+        data = read_data(plain, measured=False)  # tasks have measures of their own: check_measured
     except SettingError as error:
         raise SettingError(f"task {task.name!r}: {error}") from None
     except DataError:
@@ -349,7 +349,7 @@ def judge(
         return score_report(truth, outputs[:, 0])
     if card.head["kind"] == "cosine":
         return pair_report(truth > 0.5, outputs[:, 0], **(thresholds or {}))
-    return class_report(truth, outputs.argmax(axis=1), card.labels)
+    return class_report(truth, most_likely(outputs), card.labels)
 
 
 def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
