@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from nearfar.cli import main
-from nearfar.report import read_source
+from nearfar.report import read_source, render_page
 from tests.protocol.studies import small_study
 from tests.report.studies import write_study
 from tests.report.test_page import NAMES, Reader
@@ -143,6 +143,59 @@ def test_a_single_run_shows_curves_classes_and_confusion(model, tmp_path, call):
     assert "Dev score" in read.texts["curves"]
     assert "fruit" in read.texts["per-class"] + read.texts["confusion"]
     assert "'nearfar report MODEL --data FILE' makes some" in read.texts["mistakes"]
+
+
+@pytest.fixture
+def made_up(tmp_path):
+    """What a run leaves behind whose dev rows are scored pairs, and whose test rows are a ranking."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    metrics = {"dev": {"spearman": 0.75, "mse": 0.5, "rows": 3}, "test": {"map": 0.25, "mrr": 0.5, "rows": 4}}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "nearfar.json").write_text(json.dumps({"objective": {"name": "mnrl"}, "task": {"kind": "scores"}}))
+    entry = {"kind": "evaluation", "step": 1, "metric": "spearman", "scores": metrics["dev"]}
+    (folder / "journal.jsonl").write_text(json.dumps(entry) + "\n")
+    return folder
+
+
+def test_dev_and_test_rows_of_different_kinds_are_both_shown(made_up, call):
+    """Each by a score of its own."""
+    page = render_page(read_source(made_up))
+    assert "measured on test rows and dev rows." in page
+    assert "<dt>test rows, MAP × 100</dt><dd>25.00</dd>" in page
+    assert "<dt>dev rows, Spearman’s ρ × 100</dt><dd>75.00</dd>" in page
+    code, printed, _ = call("report", made_up, "--format", "markdown")
+    assert code == 0
+    assert "One run; test rows: MAP × 100, dev rows: Spearman’s ρ × 100." in printed
+    (made_up / "metrics.json").write_text('{"dev": {"spearman": 0.75}, "test": {"spearman": 0.5}}')
+    assert "One run; Spearman’s ρ × 100.\n" in call("report", made_up, "--format", "markdown")[1]
+    (made_up / "metrics.json").write_text("{}")
+    assert "One run; no score.\n" in call("report", made_up, "--format", "markdown")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("journal.jsonl", '{"kind": "step"}\n{"kind": ', "journal.jsonl:2: this is no entry"),
+        ("metrics.json", "[]", "metrics.json is no object"),
+        ("nearfar.json", "{", "the run cannot be read"),
+    ],
+)
+def test_a_damaged_run_is_refused_in_one_line(made_up, call, name, text, why):
+    (made_up / name).write_text(text)
+    code, _, errors = call("report", made_up, "--format", "csv")
+    assert (code, why in errors, errors.count("\n")) == (1, True, 1), errors
+
+
+def test_a_page_that_cannot_be_written_whole_is_refused_and_leaves_nothing(study, tmp_path):
+    """As on a full disk: no file may be larger than 4,000 bytes."""
+    code = (
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
+        f"from nearfar.cli import main\nsys.argv = ['nearfar', 'report', {str(study)!r}, '--out', 'page.html']\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert done.stderr == "error: page.html: nothing can be written there: File too large. Choose another --out.\n"
 
 
 def test_a_single_run_on_a_file_shows_what_it_predicts_there(model, tmp_path, call):

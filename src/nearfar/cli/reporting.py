@@ -125,15 +125,15 @@ def _is_report(path: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
+    name = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    except OSError as cause:
-        raise OutputError(f"{path}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause
-    try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    except OSError as cause:
+        raise OutputError(f"{path}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause
+    finally:
+        if name is not None:  # there is none any more when all went well
+            Path(name).unlink(missing_ok=True)

@@ -44,7 +44,7 @@ def evaluate_command(
     notes = _told(records.source, records.notes)
     if model.labels is not None and corpus is None:
         if threshold is not None:
-            raise SettingError("--threshold is the cosine from which a pair is a yes, and a classifier has none; leave it out.")
+            raise SettingError("--threshold is a cosine of pairs, and a classifier has none; leave it out.")
         if records.labels is None:
             raise DataError([_incomparable(source, "the file has no label column")])
         report = measure_classes(model, texts_for(records, model), records, batch_size=batch_size)

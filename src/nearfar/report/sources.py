@@ -214,8 +214,7 @@ def read_source(folder: Path) -> Source:
 def _run(folder: Path) -> Source:
     """A single run as a study of one contender, each measured split being a data set."""
     try:
-        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-        card = json.loads((folder / "nearfar.json").read_text(encoding="utf-8"))
+        metrics, card = _object(folder / METRICS), _object(folder / "nearfar.json")
     except (OSError, ValueError) as cause:
         raise OutputError(f"{folder}: the run cannot be read ({cause}). Train it again.") from cause
     metric = _metric(folder, metrics)
@@ -230,7 +229,9 @@ def _run(folder: Path) -> Source:
         recipe=_task_settings(folder) if tasks else {"objective": card.get("objective") or {}},
     )  # fmt: skip
     measured = [
-        (f"{split} rows", metrics[split], metric) if not tasks else (f"{task}, {split} rows", metrics[split][task], own)
+        (f"{split} rows", metrics[split], metric if metric in metrics[split] else _first(metrics[split]) or metric)
+        if not tasks
+        else (f"{task}, {split} rows", metrics[split][task], own)
         for split in splits
         for task, own in (tasks or {"": metric}).items()
         if not tasks or task in metrics[split]
@@ -247,6 +248,13 @@ def _run(folder: Path) -> Source:
     )  # fmt: skip
     means = {split: metrics[split]["mean"] for split in splits if tasks and "mean" in metrics[split]}
     return Source(plan, records, folder, tasks, means)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} is no object")
+    return value
 
 
 def _task_settings(folder: Path) -> dict[str, Any]:
@@ -281,12 +289,12 @@ def _metric(folder: Path, metrics: dict[str, Any]) -> str:
     for entry in _run_journal(folder):
         if entry.get("kind") == "evaluation" and entry.get("metric"):
             return str(entry["metric"])
-    for split in ("test", "dev"):
-        scores = metrics.get(split) or {}
-        for name in ("f1_weighted", "spearman", *scores):
-            if isinstance(scores.get(name), int | float):
-                return str(name)
-    return "loss"
+    return _first(metrics.get("test") or {}) or _first(metrics.get("dev") or {}) or "loss"
+
+
+def _first(scores: Mapping[str, Any]) -> str | None:
+    """The usual score of some rows, or the first that they have; dev and test rows need not be of one kind."""
+    return next((name for name in ("f1_weighted", "spearman", *scores) if isinstance(scores.get(name), float)), None)
 
 
 def _run_journal(folder: Path) -> list[dict[str, Any]]:
@@ -295,8 +303,11 @@ def _run_journal(folder: Path) -> list[dict[str, Any]]:
     staged = len(paths) > 1
     found = []
     for stage, path in enumerate(paths, 1):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                entry = json.loads(line)
+            except ValueError as cause:
+                raise OutputError(f"{path}:{number}: this is no entry ({cause}). Remove the line.") from cause
             found.append({"stage": stage, **entry} if staged else entry)
     return found
 

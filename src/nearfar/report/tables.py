@@ -137,8 +137,11 @@ def render(source: Source, form: str) -> str:
 def caption(source: Source) -> str:
     """What the numbers are."""
     if source.single:
-        own = ", ".join(f"{task}: {unit(metric)}" for task, metric in source.tasks.items())
-        return f"One run; {own or source.unit}"
+        own = source.tasks or {record.data: record.metric for record in source.done}
+        units = {name: unit(metric) for name, metric in own.items()}
+        kinds = set(units.values())
+        told = kinds if len(kinds) < 2 else [f"{name}: {words}" for name, words in units.items()]
+        return f"One run; {', '.join(told) or 'no score'}"
     runs = f"{counted(len(source.plan.seeds), 'seed')} × {counted(source.plan.folds, 'fold')}"
     return f"{source.unit[:1].upper()}{source.unit[1:]}: mean ± standard deviation over {runs}"
 
