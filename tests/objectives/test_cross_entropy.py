@@ -24,29 +24,34 @@ def labeled_logits(draw) -> tuple[Tensor, Tensor, Tensor]:
     return 3 * torch.randn(n, c, dtype=torch.float64, generator=source), labels, weights
 
 
-def by_the_book(logits: Tensor, labels: Tensor, weights: list[float]) -> float:
+def by_the_book(logits: Tensor, labels: Tensor, weights: list[float], smoothing: float = 0.0) -> float:
     """The docstring's equation, one loop per sum sign, no tensor tricks."""
     above, below = 0.0, 0.0
     for x, y in zip(logits.tolist(), labels.tolist(), strict=True):
-        above += weights[y] * math.log(math.exp(x[y]) / sum(math.exp(other) for other in x))
+        for c, logit in enumerate(x):
+            target = (1 - smoothing) * (c == y) + smoothing / len(x)
+            above += weights[y] * target * math.log(math.exp(logit) / sum(math.exp(other) for other in x))
         below += weights[y]
     return -above / below
 
 
-@given(labeled_logits())
-def test_matches_the_formula_written_as_loops(rows):
+@given(labeled_logits(), st.sampled_from([0.0, 0.1, 0.9]))
+def test_matches_the_formula_written_as_loops(rows, smoothing):
     """With and without weights of the classes."""
     logits, labels, weights = rows
-    plain, weighted = CrossEntropy(), CrossEntropy(class_weights=weights)
+    plain = CrossEntropy(label_smoothing=smoothing)
+    weighted = CrossEntropy(label_smoothing=smoothing, class_weights=weights)
+    even = [1.0] * logits.shape[1]
 
-    assert plain(logits, labels).item() == pytest.approx(by_the_book(logits, labels, [1.0] * logits.shape[1]))
-    assert weighted(logits, labels).item() == pytest.approx(by_the_book(logits, labels, weights.tolist()))
+    assert plain(logits, labels).item() == pytest.approx(by_the_book(logits, labels, even, smoothing))
+    assert weighted(logits, labels).item() == pytest.approx(by_the_book(logits, labels, weights.tolist(), smoothing))
 
 
 @given(labeled_logits(), st.sampled_from([0.0, 0.1, 0.9]))
 def test_agrees_with_torch_in_value_and_gradient(rows, smoothing):
-    """torch's own module with the same settings gives the same numbers."""
+    """torch's own module with the same settings gives the same numbers, but for smoothing and weights together."""
     logits, labels, weights = rows
+    weights = None if smoothing else weights
     ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     found = CrossEntropy(label_smoothing=smoothing, class_weights=weights)(ours, labels)
     expected = nn.CrossEntropyLoss(weight=weights, label_smoothing=smoothing)(theirs, labels)
@@ -55,6 +60,18 @@ def test_agrees_with_torch_in_value_and_gradient(rows, smoothing):
 
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("counts", [[970, 30], [50, 50, 0]])
+def test_balanced_weights_and_smoothing_leave_the_own_class_the_likely_one(counts):
+    """The best probabilities of a text are its smoothed target, however rare the other classes are."""
+    objective = CrossEntropy(label_smoothing=0.1, class_weights=balanced_weights(torch.tensor(counts)))
+    target = torch.full((1, len(counts)), 0.1 / len(counts))
+    target[0, 0] += 0.9
+    logits = target.log().requires_grad_()
+    objective(logits, torch.tensor([0])).backward()
+
+    assert logits.grad.abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("c", [2, 3, 77])
