@@ -35,6 +35,7 @@ from nearfar.recipe.objectives import (
     SupCon,
     TripleEntropy,
 )
+from nearfar.training import Learner
 
 CLASSES = ("animal", "fruit", "tool")
 
@@ -237,3 +238,14 @@ def test_fewer_classmates_side_by_side_than_asked_for_are_told(tmp_path, capsys)
         assert told in told_by(recipe, tmp_path / str(batches["size"]), capsys)
     quiet = told_by(recipe_of(train, {"name": "supcon"}), tmp_path / "quiet", capsys)
     assert "per_class" not in quiet
+
+
+def test_the_parts_of_a_blend_may_have_any_names():
+    """Names of torch's own, and names that become the same, included: no part takes the place of another."""
+    names = ("values", "training", "a.b", "a_b", "c", "c_supcon")
+    parts = {name: CrossEntropySupCon() if name == "c" else SupCon() for name in names}
+    terms, _ = terms_of(Blend(parts=parts))
+    model = build("toy", classes=CLASSES, seed=1, pooling="mean").model
+
+    assert len(terms) == len(Learner(model, terms).objectives) == 7
+    assert [term.name for term in terms][2:4] == ["a_b", "a_b_"]

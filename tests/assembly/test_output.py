@@ -186,3 +186,99 @@ def test_files_can_be_read_by_others(tmp_path):
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "m").rglob("*") if path.is_file()}
     assert "nearfar.safetensors" in modes
     assert set(modes.values()) == {0o644}
+
+
+@pytest.mark.parametrize(
+    ("names", "ours"),
+    [
+        (["recipe.toml", "train.csv"], False),
+        (["recipe.toml", ".git"], False),
+        (["checkpoints", "thesis.tex"], False),
+        (["journal.jsonl"], False),
+        (["recipe.toml"], True),
+        (["recipe.toml", "checkpoints"], True),
+        (["recipe.toml", "journal-1.jsonl"], True),
+        (["recipe.toml", "stages"], True),
+        (["nearfar.json", "notes.md"], True),
+    ],
+)
+def test_a_recipe_among_other_things_makes_no_model_folder(tmp_path, names, ours):
+    """The folder of a project has a recipe, too, and often checkpoints of other tools: it is neither replaced nor resumed."""
+    for name in names:
+        (tmp_path / name).write_text("")
+    for settings in ({"overwrite": True, "resume": False}, {"overwrite": False, "resume": True}):
+        if ours:
+            check_output(tmp_path, **settings)
+            continue
+        with pytest.raises(OutputError, match=r"not replaced|no run to resume"):
+            check_output(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"train": "{out}/t.csv"}},
+        {"data": {"train": "{out}/../t.csv", "test": "{out}/t.csv"}},
+        {"encoder": {"name": "{out}"}},
+        {"objective": {"name": "label-aware", "weighting": "{out}/old"}},
+    ],
+)
+def test_what_a_run_is_made_from_is_not_overwritten(tmp_path, changes):
+    """Data, or an encoder, in the folder that is to be replaced: the run is refused, and all of it is still there."""
+    out = tmp_path / "m"
+    (out / "old").mkdir(parents=True)
+    (out / "nearfar.json").write_text("{}")
+    train = texts(tmp_path)
+    texts(out)
+    values = {"data": {"train": train, "dev": 0}, "encoder": {"name": "toy"}, "training": {"epochs": 1}}
+    for table, keys in changes.items():
+        values[table] = {**values.get(table, {}), **{key: value.format(out=out) for key, value in keys.items()}}
+    with pytest.raises(OutputError, match=r"the run reads .*m.* Choose another --out"):
+        run(build_recipe(values, [], where="t"), out, console=QUIET, overwrite=True)
+    assert sorted(path.name for path in out.iterdir()) == ["nearfar.json", "old", "t.csv"]
+
+
+def test_a_split_of_a_folder_is_not_overwritten(tmp_path):
+    """What stands behind # is no part of its path."""
+    (tmp_path / "nearfar.json").write_text("{}")
+    (tmp_path / "rows").mkdir()
+    with pytest.raises(OutputError, match="the run reads"):
+        check_output(tmp_path, resume=False, overwrite=True, reads=(None, 0.1, "toy", f"{tmp_path / 'rows'}#train"))
+
+
+def test_the_recipe_beside_a_model_is_the_one_that_trained_it(tmp_path):
+    """A run that ended before its first checkpoint may be resumed with another recipe, which is then written down."""
+
+    class Fail:
+        def step(self, entry: dict[str, object]) -> None:
+            raise MemoryError
+
+        evaluation = notice = step
+
+    values = {"data": {"train": texts(tmp_path)}, "encoder": {"name": "toy"}, "training": {"epochs": 1}}
+    with pytest.raises(MemoryError):
+        run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET, listeners=(Fail(),))
+    values["training"] = {"epochs": 2}
+    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET, resume=True)
+    assert "\nepochs = 2\n" in (tmp_path / "m" / "recipe.toml").read_text()
+
+
+def test_dev_and_test_rows_of_different_kinds_have_a_table_each(tmp_path):
+    """Scored pairs choose the weights, labeled ones are tested on: the model is saved, and its card has both."""
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n // 2}"} for n in range(8)]
+    for name, key in (("train", None), ("dev", "score"), ("test", "label")):
+        given = [
+            {**row, "text_a": f"{row['text_a']} {name}", **({key: n % 2} if key else {})} for n, row in enumerate(rows)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+    values = {
+        "data": {name: str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "test")},
+        "encoder": {"name": "toy"},
+        "training": {"epochs": 1},
+    }
+    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    metrics = json.loads((tmp_path / "m" / "metrics.json").read_text())
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert f"| data | spearman | pearson | mse |\n|---|---|---|---|\n| dev | {metrics['dev']['spearman']:.4f} |" in card
+    assert "|\n\n| data | f1 | precision |" in card
+    assert f"| test | {metrics['test']['f1']:.4f} |" in card

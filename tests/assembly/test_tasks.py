@@ -645,6 +645,9 @@ def test_a_stage_that_was_trained_is_not_trained_again(children, folder, tmp_pat
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     trained(task_recipe(folder, **changes), whole)
     assert child(children, str(folder), str(killed), changes, 3, False) == -signal.SIGKILL
+    other = {**changes, "stage": [{**stage, "batch_size": 16}]}
+    with pytest.raises(CheckpointError, match="this stage was trained by another recipe"):
+        trained(task_recipe(folder, **other), killed, resume=True)
     _, said = trained(task_recipe(folder, **changes), killed, resume=True)
     assert "stage 1 of 1, before the tasks: simcse (trained before)" in said
     assert "nothing to resume" not in said

@@ -22,7 +22,7 @@ from nearfar.recipe import Training
 from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, fit, plan_run, read_journal
 from nearfar.training.optim import factor, parameter_groups, part_of
 
-from .runs import digest, recipe_for, write_texts
+from .runs import StopAt, digest, recipe_for, write_texts
 
 QUIET = Console(quiet=True)
 
@@ -67,12 +67,14 @@ def small_learner(pooling: Any = None, dropout: float = 0.0) -> tuple[Learner, F
     return Learner(built.model, terms), Feed(table, labels, FileOrder(rows=12, size=4), tuple(range(2, 14)), "t.csv")
 
 
-def fit_small(learner: Learner, feed: Feed, folder: Path, *, listeners: Any = (), **settings: Any) -> Any:
+def fit_small(
+    learner: Learner, feed: Feed, folder: Path, *, listeners: Any = (), followed: bool = False, **settings: Any
+) -> Any:
     training = Training(**{"epochs": 1, "learning_rate": 1e-2, "warmup": 0.0, **settings})
     return fit(
         learner, feed, training, rates={"encoder": 1e-3, "head": 1e-3, "objective": 1e-1}, seed=1,
         accelerator=Accelerator(cpu=True), store=CheckpointStore(folder / "c"), journal=Journal(folder / "j.jsonl"),
-        listeners=listeners,
+        listeners=listeners, followed=followed,
     )  # fmt: skip
 
 
@@ -335,3 +337,14 @@ def test_tensorboard_gets_the_curves(texts, tmp_path):
 
     assert {"train/loss", "train/parts/cross_entropy", "train/learning_rate/encoder", "dev/f1_weighted"} <= set(tags)
     assert len(events.Scalars("train/loss")) == 6
+
+
+def test_a_signal_in_the_last_step_stops_what_follows(tmp_path):
+    """A run of its own ends as it would have; one that others follow stops, with its last step in a checkpoint."""
+    learner, feed = small_learner("mean")
+    assert fit_small(learner, feed, tmp_path / "alone", listeners=(StopAt(3),)).step == 3
+    with pytest.raises(Interrupted, match="after step 3 of 3"):
+        fit_small(learner, feed, tmp_path / "first", listeners=(StopAt(3),), followed=True)
+    checkpoint, _ = CheckpointStore(tmp_path / "first" / "c").newest()
+    assert checkpoint is not None
+    assert checkpoint.state["step"] == 3

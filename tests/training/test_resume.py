@@ -202,6 +202,22 @@ def test_a_half_written_checkpoint_is_invisible(interrupted, tmp_path):
     assert damage(copy / "step-00000012") is None
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("best", [False, True])
+def test_damaged_checkpoints_do_not_take_the_place_of_new_ones(interrupted, tmp_path, keep, best):
+    """A run that had to go back keeps what it writes, and what it went back to until then."""
+    copy = shutil.copytree(interrupted / "checkpoints", tmp_path / "checkpoints")
+    zero(copy / "step-00000010" / "model.safetensors")
+    store = CheckpointStore(copy, keep=keep)
+    if best:
+        store.write_best(9, {})
+        assert store.newest()[0].state["step"] == 8  # type: ignore[union-attr]
+    else:
+        store.write(9, {"step": 9}, {})
+        assert store.newest()[0].state["step"] == 9  # type: ignore[union-attr]
+    assert not (copy / "step-00000010").exists()
+
+
 def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
     """A checkpoint is continued only with what it was started with."""
     from rich.console import Console

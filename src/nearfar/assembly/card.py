@@ -83,15 +83,19 @@ def _summary(data: RunData, card: Card) -> str:
 
 
 def _results(reports: dict[str, Any]) -> list[str]:
-    first = next(iter(reports.values()))
+    """A table, or one for each part where dev and test rows are of different kinds and have different scores."""
     named = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1"}
-    keys = [key for key in first if key in named] if "f1_macro" in first else list(first)
-    keys = [key for key in keys if isinstance(first[key], float)]
-    return [
-        f"| data | {' | '.join(named.get(key, key) for key in keys)} |",
-        f"|---{'|---' * len(keys)}|",
-        *(f"| {split} | {' | '.join(f'{report[key]:.4f}' for key in keys)} |" for split, report in reports.items()),
-    ]
+    lines: list[str] = []
+    above: list[str] | None = None
+    for split, report in reports.items():
+        keys = [key for key in report if key in named] if "f1_macro" in report else list(report)
+        keys = [key for key in keys if isinstance(report[key], float)]
+        if keys != above:
+            lines += [""] * bool(lines)
+            lines += [f"| data | {' | '.join(named.get(key, key) for key in keys)} |", f"|---{'|---' * len(keys)}|"]
+        lines.append(f"| {split} | {' | '.join(f'{report[key]:.4f}' for key in keys)} |")
+        above = keys
+    return lines
 
 
 def _usage(card: Card) -> list[str]:

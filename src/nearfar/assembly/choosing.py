@@ -256,9 +256,7 @@ def _training(
             assert batches.size is not None
             per_epoch = -(-len(data.train) // (batches.size * training.accumulate))
             epochs = max(3, int(np.ceil(FEW_STEPS / per_epoch)))
-    metric = training.metric
-    if metric == "auto":
-        metric = DEFAULT_METRICS[data.measured]
+    metric = _metric(training, data)
     every = training.evaluate_every
     if every == "auto":
         steps = epochs * -(-len(data.train) // ((batches.size or 1) * training.accumulate))
@@ -269,7 +267,22 @@ def _training(
     )
 
 
-DEFAULT_METRICS: dict[Kind, Metric] = {
-    "classes": "f1_weighted", "scores": "spearman", "pairs": "f1", "ranking": "map", "triplets": "accuracy",
-    "positives": "mrr", "plain": "auto",
+def _metric(training: Training, data: RunData) -> Metric:
+    known = METRICS[data.measured]
+    if training.metric == "auto":
+        return known[0]
+    if data.dev is not None and training.metric not in known:
+        raise SettingError(
+            f"training.metric is {training.metric!r}, which the dev rows ({data.dev.source}) are not measured by; "
+            f'choose one of {", ".join(known)}, or "auto".'
+        )
+    return training.metric
+
+
+RANKED: tuple[Metric, ...] = ("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5")
+METRICS: dict[Kind, tuple[Metric, ...]] = {
+    "classes": ("f1_weighted", "f1_macro", "accuracy"), "scores": ("spearman", "pearson"),
+    "pairs": ("f1", "accuracy", "average_precision"), "ranking": RANKED, "triplets": ("accuracy",),
+    "positives": ("mrr", *(name for name in RANKED if name != "mrr")), "plain": ("auto",),
 }  # fmt: skip
+"""The scores that can pick the best weights, by what the dev rows are; the first one by default."""

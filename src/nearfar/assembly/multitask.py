@@ -18,18 +18,22 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from nearfar.assembly.card import versions
+from nearfar.assembly.data import read_data
 from nearfar.assembly.output import (
     CHECKPOINTS,
     JOURNAL,
     METRICS,
     RECIPE,
+    STAGES,
     check_output,
     check_room,
+    has_checkpoint,
     open_output,
     write_whole,
 )
 from nearfar.assembly.rows import Report
 from nearfar.assembly.running import run
+from nearfar.assembly.stages import plan_stages, unstored, written
 from nearfar.assembly.starting import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.assembly.task_card import task_readme
 from nearfar.assembly.task_plan import plain_stage, plan_tasks, schedule_of
@@ -40,8 +44,8 @@ from nearfar.batching.schedules import Schedule, describe
 from nearfar.encoding import Built, Card, save
 from nearfar.encoding.bundle import CARD, objective_weights
 from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
-from nearfar.errors import counted
-from nearfar.recipe import Training
+from nearfar.errors import CheckpointError, counted
+from nearfar.recipe import Recipe, Training, read_recipe
 from nearfar.recipe.tasks import TaskRecipe, task_toml
 from nearfar.seeding import stream
 from nearfar.training import (
@@ -59,7 +63,6 @@ from nearfar.training import (
 from nearfar.training.optim import freeze, unused_weights
 from nearfar.training.tasks import TaskFeed, TaskLearner, TaskStep
 
-STAGES = "stages"
 HEAD_FACTOR = 20
 """How much faster heads learn than the encoder, where nothing else is said."""
 
@@ -92,7 +95,7 @@ def run_tasks(
     say = sayer(console, speak=main)
     recipe, tasks, notes = plan_tasks(recipe)
     metrics = {ready.name: ready.card.metric for ready in tasks}
-    if not check_output(out, resume=resume, overwrite=overwrite):
+    if not check_output(out, resume=resume, overwrite=overwrite, reads=_reads(recipe)):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return TaskSummary(out, None, {}, metrics)
     accelerator = open_accelerator(out, recipe.training.trackers)  # may be refused, so before anything is replaced
@@ -107,6 +110,8 @@ def run_tasks(
         accelerator.wait_for_everyone()
         if recipe.stage:
             built = _after_stages(recipe, out, accelerator, console, say)
+        if main and not has_checkpoint(out):  # a resumed run may have begun with another recipe, and left no checkpoint
+            write_whole(out / RECIPE, task_toml(recipe))
         if recipe.training.trackers:
             accelerator.init_trackers("nearfar", config=_config(recipe))
         return _run(recipe, tasks, built, out, accelerator, console, say, listeners, resume=resume)
@@ -123,11 +128,32 @@ def _after_stages(recipe: TaskRecipe, out: Path, accelerator: Accelerator, conso
     for place, (stage, folder) in enumerate(zip(recipe.stage, folders, strict=True)):
         trained = " (trained before)" if done[place] else ""
         say(f"stage {place + 1} of {len(folders)}, before the tasks: {stage.objective.name}{trained}")
-        if not done[place]:
-            plain = plain_stage(recipe, stage, encoder, place + 1)
+        plain = plain_stage(recipe, stage, encoder, place + 1)
+        if done[place]:
+            _check_trained(plain, folder)
+        else:
             run(plain, folder, resume=begun[place], console=console, part=True)
-        encoder = str(folder)
+        encoder = str(folder.absolute())
     return open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"), name=encoder)
+
+
+def _check_trained(plain: Recipe, folder: Path) -> None:
+    """Refuse a stage that another recipe has trained; the encoder of a later one is what the stage before it left."""
+    stages, _ = plan_stages(plain, read_data(plain))
+    wanted, found = unstored(written(stages)), unstored(read_recipe(folder / RECIPE))
+    if folder.name != "1":
+        found = replace(found, encoder=replace(found.encoder, name=wanted.encoder.name))
+    if found != wanted:
+        raise CheckpointError(
+            f"{folder}: this stage was trained by another recipe. Resume with what it was started with, or start over "
+            "with --overwrite."
+        )
+
+
+def _reads(recipe: TaskRecipe) -> list[object]:
+    """What a run is made from, files and folders among it."""
+    tables = [part.data for part in (*recipe.task, *recipe.stage)]
+    return [recipe.encoder.name, *(source for data in tables for source in (data.train, data.dev, data.test))]
 
 
 def _config(recipe: TaskRecipe) -> dict[str, Any]:

@@ -79,14 +79,19 @@ def _blend(settings: tables.Blend, around: Surroundings) -> tuple[list[Term], li
         if part.learning_rate is not None and not any(map(_weights_of, made)):
             notes.append(_idle(f"objective.parts.{name}.learning_rate", part))
         for term in made:
-            known = name if len(made) == 1 else f"{name}_{term.name}"
+            known = _free(name if len(made) == 1 else f"{name}_{term.name}", terms)
             terms.append(
-                replace(
-                    term, name=known.replace(".", "_"), weight=weights[name] * term.weight,
-                    learning_rate=part.learning_rate,
-                )
-            )  # fmt: skip
+                replace(term, name=known, weight=weights[name] * term.weight, learning_rate=part.learning_rate)
+            )
     return terms, notes
+
+
+def _free(name: str, terms: list[Term]) -> str:
+    """The name of a term, with a _ behind it where torch, or another term, has it already."""
+    name = name.replace(".", "_")
+    while hasattr(nn.ModuleDict(), name) or any(term.name == name for term in terms):
+        name += "_"
+    return name
 
 
 def _entropy(settings: Any, around: Surroundings) -> nn.Module:

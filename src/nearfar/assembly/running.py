@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from nearfar.assembly.output import (
     RECIPE,
     check_output,
     check_room,
+    has_checkpoint,
     open_output,
     write_whole,
 )
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows, Scale, evaluator, scale_of, tokenized
-from nearfar.assembly.stages import Stage, plan_stages, written
+from nearfar.assembly.stages import Stage, plan_stages, unstored, written
 from nearfar.assembly.starting import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, save
 from nearfar.encoding.bundle import objective_weights
@@ -88,12 +89,12 @@ def run(
     console = console or Console(stderr=True)
     say = sayer(console, speak=main)
     data = read_data(recipe)
-    if not check_output(out, resume=resume, overwrite=overwrite):
+    if not check_output(out, resume=resume, overwrite=overwrite, reads=_reads(recipe)):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return Summary(out, None, {})
     accelerator = open_accelerator(out, recipe.training.trackers)
     try:
-        return _run(recipe, data, out, accelerator, console, say, listeners, resume=resume)
+        return _run(recipe, data, out, accelerator, console, say, listeners, resume=resume, part=part)
     finally:
         if not part:
             accelerator.end_training()
@@ -101,7 +102,7 @@ def run(
 
 def _run(
     recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Say,
-    listeners: tuple[Listener, ...], *, resume: bool,
+    listeners: tuple[Listener, ...], *, resume: bool, part: bool,
 ) -> Summary:  # fmt: skip
     main = bool(accelerator.is_main_process)
     stages, notes = plan_stages(recipe, data)
@@ -124,7 +125,7 @@ def _run(
     recipe_text = to_toml(written(stages))
     if main:
         open_output(out, resume=resume)
-        if not (out / RECIPE).exists():  # of a resumed run it says already what that was started with
+        if not has_checkpoint(out):  # else it says already what the run was started with
             write_whole(out / RECIPE, recipe_text)
     accelerator.wait_for_everyone()
     if recipe.training.trackers:
@@ -136,7 +137,14 @@ def _run(
         for note in ready.notes:
             say(f"note: {note}")
         say(_announcement(stage, ready))
-        finished.append(_train(stage, ready, data, parts, out, accelerator, console, listeners, resume=resume))
+        identity = _identity(stages[: stage.number], data, accelerator.num_processes)
+        followed = part or stage.number < stage.of
+        finished.append(
+            _train(
+                stage, ready, data, parts, out, accelerator, console, listeners, identity=identity, resume=resume,
+                followed=followed,
+            )
+        )  # fmt: skip
         if lost := _lost(finished[-1], stage.recipe):
             say(f"warning: {lost}")
     if data.kind == "classes" and recipe.head.kind not in ("trained", "auto"):
@@ -265,7 +273,7 @@ def _prepare(
 
 def _train(
     stage: Stage, ready: _Ready, data: RunData, parts: _Parts, out: Path, accelerator: Accelerator, console: Console,
-    listeners: tuple[Listener, ...], *, resume: bool,
+    listeners: tuple[Listener, ...], *, identity: str, resume: bool, followed: bool,
 ) -> Progress:  # fmt: skip
     main, recipe = bool(accelerator.is_main_process), stage.recipe
     folder, journal = out / CHECKPOINTS / stage.folder, out / stage.journal(JOURNAL)
@@ -278,8 +286,7 @@ def _train(
             chunk=recipe.batches.chunk, accelerator=accelerator, store=store,
             journal=Journal(journal if main else None), listeners=(watcher, *listeners),
             evaluate=None if dev is None else lambda: dev().scores,
-            identity=_identity(recipe, data, accelerator.num_processes), resume=resume,
-            at_start=data.kind != "classes",
+            identity=identity, resume=resume, at_start=data.kind != "classes", followed=followed,
         )  # fmt: skip
     finally:
         watcher.close()
@@ -400,10 +407,20 @@ def _metrics(finished: list[Progress], reports: dict[str, Report], seconds: floa
     }
 
 
-def _identity(recipe: Recipe, data: RunData, processes: int) -> str:
-    """What must be equal for a checkpoint to be continued; where and how often things are stored does not matter."""
-    plain = replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch")
-    text = to_toml(replace(recipe, training=plain))
+def _reads(recipe: Recipe) -> list[object]:
+    """What a run is made from, files and folders among it."""
+    objectives = [recipe.objective, *(stage.objective for stage in recipe.stage)]
+    aware = [part for one in objectives for part in parts_of(one) if isinstance(part, LabelAware)]
+    data = recipe.data
+    return [data.train, data.dev, data.test, recipe.encoder.name, *(part.weighting for part in aware)]
+
+
+def _identity(stages: list[Stage], data: RunData, processes: int) -> str:
+    """What must be equal for a checkpoint of the last of these stages to be continued.
+
+    Where and how often things are stored does not matter.
+    """
+    text = "\n".join(to_toml(unstored(stage.recipe)) for stage in stages)
     return hashlib.sha256(f"{text}\n{data.fingerprint()}\n{processes}".encode()).hexdigest()
 
 

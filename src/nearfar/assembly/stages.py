@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nearfar.assembly.choosing import choose
+from nearfar.assembly.choosing import choose, trains_head
 from nearfar.assembly.data import RunData
-from nearfar.recipe import Recipe
+from nearfar.recipe import Encoder, Recipe
 from nearfar.recipe import Stage as StageTable
 from nearfar.recipe.objectives import Auto
 from nearfar.seeding import stream
@@ -58,14 +58,23 @@ def plan_stages(recipe: Recipe, data: RunData) -> tuple[list[Stage], list[str]]:
         found, told = choose(one, data)
         chosen.append(found)
         notes.extend(note for note in told if note not in notes)
+    encoder = _shared_encoder(chosen)
+    chosen = [replace(one, encoder=encoder) for one in chosen]
     return [Stage(number, len(chosen), one) for number, one in enumerate(chosen, 1)], notes
 
 
 def written(stages: list[Stage]) -> Recipe:
-    """One recipe that says what all stages were, with nothing left open."""
+    """One recipe that says what all stages were, with nothing left open but what was chosen for each in its own way."""
     last = stages[-1].recipe
     if len(stages) == 1:
         return last
+    head, training = last.head, last.training
+    if any(stage.recipe.head != head for stage in stages):
+        head = replace(head, kind="auto")
+    if any(stage.recipe.training.evaluate_every != training.evaluate_every for stage in stages):
+        training = replace(training, evaluate_every="auto")
+    if any(stage.recipe.training.head_learning_rate != training.head_learning_rate for stage in stages):
+        training = replace(training, head_learning_rate=None)
     tables = tuple(
         StageTable(
             objective=stage.recipe.objective,
@@ -76,7 +85,23 @@ def written(stages: list[Stage]) -> Recipe:
         )
         for stage in stages
     )
-    return replace(last, stage=tables)
+    return replace(last, head=head, training=training, stage=tables)
+
+
+def unstored(recipe: Recipe) -> Recipe:
+    """The recipe but for where and how often things are stored, which changes nothing in a run."""
+    return replace(recipe, training=replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch"))
+
+
+def _shared_encoder(chosen: list[Recipe]) -> Encoder:
+    """That of the last stage. Where some heads are trained and others fitted, both read one pooled vector."""
+    encoder = chosen[-1].encoder
+    trained = [trains_head(one.objective) for one in chosen]
+    fitted = [one.head.kind not in ("trained", "auto") for one in chosen]
+    if encoder.pooling is None and any(trained) and any(fitted):
+        asked = [one.encoder.pooling for one in chosen if one.encoder.pooling is not None]
+        return replace(encoder, pooling=asked[-1] if asked else "mean")
+    return encoder
 
 
 def _of_stage(recipe: Recipe, table: StageTable) -> Recipe:

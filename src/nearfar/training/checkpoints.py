@@ -54,14 +54,14 @@ class CheckpointStore:
     def write(self, step: int, state: dict[str, Any], tensors: dict[str, Tensors]) -> Path:
         """Write the checkpoint of a step and drop the oldest ones."""
         path = self._write(f"step-{step:08d}", state, tensors)
-        self._prune()
+        self._prune(step)
         return path
 
     def write_best(self, step: int, tensors: Tensors) -> str:
         """Keep the weights of the best step so far; returns the name to store in the next checkpoint's state."""
         name = f"best-{step:08d}"
         self._write(name, {"step": step}, {"model": tensors})
-        self._prune(wanted={name})
+        self._prune(step, {name})
         return name
 
     def read_best(self, name: str) -> Tensors:
@@ -69,7 +69,7 @@ class CheckpointStore:
         problem = damage(self.folder / name)
         if problem:
             raise CheckpointError(
-                f"{self.folder / name}: the best weights are damaged: {problem}. Train again without --resume."
+                f"{self.folder / name}: the best weights are damaged: {problem}. Start over with --overwrite."
             )
         return load_file(self.folder / name / "model.safetensors")
 
@@ -98,13 +98,18 @@ class CheckpointStore:
             return []
         return sorted(path for path in self.folder.iterdir() if re.fullmatch(r"step-\d{8,}", path.name))
 
-    def _prune(self, wanted: set[str] | None = None) -> None:
-        """Drop the oldest checkpoints, and best weights that neither a checkpoint nor ``wanted`` names."""
+    def _prune(self, step: int, named: set[str] | None = None) -> None:
+        """Drop the oldest checkpoints, and best weights that neither a checkpoint nor ``named`` names.
+
+        Checkpoints after the ``step`` go, too: they are damaged, and the run has begun again from one before them.
+        """
         steps = self._steps()
-        for path in steps[: -self.keep]:
-            shutil.rmtree(path, ignore_errors=True)
-        kept = steps[-self.keep :]
-        wanted = set(wanted or ())
+        past = [path for path in steps if int(path.name.removeprefix("step-")) <= step]
+        kept = past[-self.keep :]
+        for path in steps:
+            if path not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+        wanted = set(named or ())
         for path in kept:
             try:
                 best = json.loads((path / STATE).read_text(encoding="utf-8")).get("best")

@@ -109,13 +109,15 @@ def fit(
     identity: str = "",
     resume: bool = False,
     at_start: bool = False,
+    followed: bool = False,
     take: Callable[..., StepResult] = take_step,
 ) -> Progress:
     """Train, and leave the best weights (without dev data: the last ones) in the learner.
 
     ``chunk`` bounds how many texts of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
     another one is refused. With ``at_start`` the weights are evaluated before the first step, too, and are kept if no
-    later ones are better. ``take`` takes a step; it has the arguments of :func:`take_step`. Randomness is drawn from
+    later ones are better. A run that is ``followed`` by another stops when it is asked to, even in its last step.
+    ``take`` takes a step; it has the arguments of :func:`take_step`. Randomness is drawn from
     streams named by step and process, so that a resumed run needs no generator states to go on with the same bits.
     """
     plan = plan_run(feed, settings)
@@ -176,7 +178,7 @@ def fit(
                 if stop or clock.due(settings.checkpoint_every, progress.step, epoch_done=epoch_done, last=last):
                     saver.checkpoint(progress, order)
                     clock.reset()
-                if stop and not (last or progress.stopped):
+                if stop and (followed or not (last or progress.stopped)):
                     raise Interrupted(f"stopped after step {progress.step} of {plan.steps}; continue with --resume.")
                 if epoch_done:
                     break
