@@ -15,7 +15,7 @@ from nearfar.cli.studies import study_app
 from nearfar.errors import Interrupted, NearfarError, SettingError
 
 DATA_HELP = (
-    "CSV, TSV, JSONL (also .gz), Parquet, .txt, a folder saved by datasets, hub:NAME, sample:helpdesk, "
+    "CSV, TSV, JSONL, JSON or .txt (also .gz), Parquet, a folder saved by datasets, hub:NAME, sample:helpdesk, "
     "or - for standard input."
 )
 
