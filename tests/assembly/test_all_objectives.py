@@ -13,8 +13,11 @@ from tests.training.runs import StopAt, digest, write_texts
 
 import nearfar
 from nearfar.assembly import run
+from nearfar.assembly.choosing import choose
+from nearfar.assembly.data import read_data
 from nearfar.errors import DataError, Interrupted, SettingError
-from nearfar.recipe import OBJECTIVES, Recipe, build_recipe, read_recipe
+from nearfar.recipe import OBJECTIVES, Batches, Recipe, Training, build_recipe, read_recipe
+from nearfar.recipe.keys import entries
 
 CLASS_OBJECTIVES = [
     "cross-entropy", "triple-entropy", "soft-triple", "cross-entropy+supcon", "supcon", "label-aware", "proxy-nca",
@@ -335,6 +338,31 @@ def test_what_cannot_work_is_refused_with_the_remedy(case, tmp_path):
         train.write_text("text,label\na,x\nb,x\nc,x\n")
     with pytest.raises((DataError, SettingError), match=remedy):
         run(recipe_of(train, objective, **tables), tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "epochs"),
+    [("cross-entropy", 32, 5), ("supcon", 64, 10), ("triplet", 64, 10), ("simcse", 128, 1), ("cosine-mse", 32, 5),
+     ("mnrl", 64, 5)],
+)  # fmt: skip
+def test_unset_batches_and_epochs_are_what_the_recipe_page_says(name, size, epochs, tmp_path):
+    texts = write_texts(tmp_path / "texts.csv", 48)
+    train = texts if name in CLASS_OBJECTIVES else write_pairs(tmp_path / "pairs.jsonl", "pairs")
+    recipe = recipe_of(train, {"name": name}, batches={"size": None}, training={"epochs": None})
+    chosen, _ = choose(recipe, read_data(recipe))
+    assert (chosen.batches.size, chosen.training.epochs) == (size, epochs)
+    assert str(size) in entries(Batches)["size"].key.about
+    assert str(epochs) in entries(Training)["epochs"].key.about
+
+
+def test_pairs_that_all_belong_together_are_measured_on_pairs_of_both_kinds(tmp_path):
+    (tmp_path / "train.csv").write_text("text_a,text_b,label\nred car,crimson auto,1\nold man,aged person,1\n")
+    (tmp_path / "dev.csv").write_text("text_a,text_b,label\nred bus,crimson coach,yes\nbig tree,small pea,no\n")
+    dev = {"dev": str(tmp_path / "dev.csv")}
+    data = read_data(recipe_of(tmp_path / "train.csv", {"name": "mnrl"}, data=dev))
+    assert (data.kind, data.measured) == ("pairs", "pairs")
+    with pytest.raises(DataError, match="one class"):
+        read_data(recipe_of(tmp_path / "train.csv", {"name": "supcon"}, data=dev))
 
 
 def test_few_texts_are_drawn_by_seed_and_class(tmp_path):

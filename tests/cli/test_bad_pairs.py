@@ -61,21 +61,24 @@ def ranking(*relevances: list[float]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def test_a_label_that_is_neither_yes_nor_no_is_refused_with_its_line() -> None:
-    """And with what may stand there."""
-    code, said = train(write("pairs.jsonl", [*GOOD, {**GOOD[0], "text_a": "new", "label": 2}]))
+@pytest.mark.parametrize("how", [(), ("--dry-run",)])
+def test_a_label_that_is_neither_yes_nor_no_is_refused_with_its_line(how: tuple[str, ...]) -> None:
+    """And with what may stand there, or why nothing need."""
+    code, said = train(write("pairs.jsonl", [*GOOD, {**GOOD[0], "text_a": "new", "label": 2}]), *how)
     assert code == 1
+    assert "if all pairs belong together, take the column out" in said
     assert "pairs.jsonl:6: a label that does not say whether the two texts belong together (got '2')" in said
     assert "Write 1 or 0 (or yes or no)" in said
 
 
-def test_a_dev_score_outside_the_range_of_the_training_scores_is_refused() -> None:
+@pytest.mark.parametrize("how", [(), ("--dry-run",)])
+def test_a_dev_score_outside_the_range_of_the_training_scores_is_refused(how: tuple[str, ...]) -> None:
     """The training file sets the scale for all."""
     scored = [
         {"text_a": row["text_a"], "text_b": row["text_b"], "score": 1.25 * place} for place, row in enumerate(GOOD)
     ]
     dev = [{"text_a": "a", "text_b": "b", "score": 2.0}, {"text_a": "c", "text_b": "d", "score": 7.5}]
-    code, said = train(write("scores.jsonl", scored), "--dev", write("dev.jsonl", dev), objective="cosine-mse")
+    code, said = train(write("scores.jsonl", scored), "--dev", write("dev.jsonl", dev), *how, objective="cosine-mse")
     assert code == 1
     assert "dev.jsonl:2: a score outside the range from 0 to 5 (got '7.5')" in said
     assert "rate all files of a run on one scale" in said

@@ -117,6 +117,14 @@ def targets_of(kind: Kind, records: Records, scale: Scale | None) -> NDArray[np.
     return None
 
 
+def check_targets(data: RunData) -> None:
+    """Raise what :func:`tokenized` would of labels that say neither yes nor no, and of scores off their scale."""
+    scale = scale_of(data)
+    for records in (data.train, data.dev, data.test):
+        if records is not None:
+            targets_of(data.kind_of(records), records, scale)
+
+
 def evaluator(
     model: TextModel,
     rows: Rows,

@@ -37,9 +37,11 @@ def train_command(
     recipe = gather_recipe(source, out, given, settings, resume=resume)
     if dry_run:
         from nearfar.assembly.data import read_data
+        from nearfar.assembly.rows import check_targets
         from nearfar.assembly.stages import plan_stages, written
 
         data = read_data(recipe)
+        check_targets(data)
         stages, notes = plan_stages(recipe, data)
         for note in (*data.notes, *notes):
             sys.stderr.write(f"note: {note}\n")

@@ -138,7 +138,8 @@ def pair_targets(records: Records) -> list[float]:
         if target is None and records.labels is not None:
             ledger.problem(
                 "a label that does not say whether the two texts belong together",
-                "Write 1 or 0 (or yes or no); if the column holds scores, name it with data.score (--score).",
+                "Write 1 or 0 (or yes or no); if the column holds scores, name it with data.score (--score); if all "
+                "pairs belong together, take the column out.",
                 line=records.lines[index],
                 value=values[index],
             )
