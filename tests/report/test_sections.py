@@ -12,7 +12,7 @@ from scipy import stats
 from nearfar.protocol.records import PREDICTIONS
 from nearfar.report import Source
 from nearfar.report.comparing import by_classes, by_size, cost, differences, failures, scores, summary_line
-from nearfar.report.looking import confidence, hard_labels, mistakes, per_class
+from nearfar.report.looking import confidence, hard_labels, mistakes, per_class, total_confusion
 from nearfar.report.mapping import embedding_map, geometry
 from nearfar.report.settings import provenance
 from nearfar.report.tables import comparisons
@@ -67,6 +67,15 @@ def test_classes_are_not_compared_before_a_contender_has_run_on_all_sets_of_a_nu
     found = by_classes(Source(replace(source.plan, data=sets), records))
     assert found.empty
     assert "No contender has finished on all data sets" in found.body
+
+
+def test_runs_with_other_classes_all_count_in_the_confusion(source):
+    """The first run, whose seed drew no text of the last class, hides no run that has some."""
+    cell, own = ("trec", 1000), runs(source, "trec", 1000, "supcon")
+    fewer = replace(own[0], labels=own[0].labels[:-1], confusion=[row[:-1] for row in own[0].confusion[:-1]])
+    counts = total_confusion(Source(source.plan, (fewer, *own[1:])), cell, "supcon")
+    assert counts.sum() == sum(map(sum, fewer.confusion)) + sum(sum(map(sum, run.confusion)) for run in own[1:])
+    assert counts[-1].sum() == sum(sum(run.confusion[-1]) for run in own[1:]) > 0
 
 
 def test_full_marks_are_the_significant_differences(source):

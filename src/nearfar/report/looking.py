@@ -211,7 +211,7 @@ def total_confusion(source: Source, cell: tuple[str, int | None], contender: str
     labels = source.labels(cell)
     place = {label: at for at, label in enumerate(labels)}
     total = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    found = [run for run in source.of(cell, contender) if run.confusion and set(run.labels) <= place.keys()]
+    found = [run for run in source.of(cell, contender) if run.confusion]
     for run in found:
         at = [place[label] for label in run.labels]
         total[np.ix_(at, at)] += np.asarray(run.confusion, dtype=np.int64)

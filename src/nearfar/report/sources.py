@@ -147,8 +147,8 @@ class Source:
         return next(data.kind for data in self.plan.data if data.name == cell[0])
 
     def labels(self, cell: tuple[str, int | None]) -> list[str]:
-        """The classes of a data set, as its runs have them."""
-        return next((record.labels for record in self.of(cell) if record.labels), [])
+        """The classes of a data set, as its runs have them; a small limit may leave out others for another seed."""
+        return list(dict.fromkeys(label for record in self.of(cell) for label in record.labels))
 
     def predictions(self, cell: tuple[str, int | None], contender: str) -> list[Prediction]:
         """The predicted classes of all runs; none where they have none, or predict something else."""
