@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,27 @@ def test_a_broken_row_is_an_error_with_its_line(tmp_path):
     with pytest.raises(DataError, match=r"stsb\.jsonl:13"):
         read_suite(str(tmp_path), "sts")
     assert len(read_suite(str(tmp_path), "sts", invalid="drop")[0][0].records) == 12
+
+
+def test_a_folder_that_may_not_be_entered_is_told_and_hinders_no_other(folder, monkeypatch):
+    """Where it is a set of the suite it is refused, and so is the folder of all."""
+    locked = {folder / "only_train"}
+    entries = Path.iterdir
+
+    def entered(self: Path) -> Iterator[Path]:
+        if self in locked:
+            raise PermissionError(13, "Permission denied")
+        return entries(self)
+
+    monkeypatch.setattr(Path, "iterdir", entered)  # root may enter any folder, so a mode will not do
+    assert len(read_suite(str(folder), "sts")[0]) == 3
+    sets, notes = read_suite(str(folder), "all")
+    assert len(sets) == 4
+    assert f"{folder}/only_train: left out: the folder may not be entered (permission denied)" in notes
+    for place in (folder / "sts12", folder):
+        locked.add(place)
+        with pytest.raises(DataError, match=rf"^{place}: the folder may not be entered .*chmod"):
+            read_suite(str(folder), "sts")
 
 
 def test_a_missing_folder_and_an_unknown_suite_are_refused(tmp_path):

@@ -44,6 +44,14 @@ def test_cosines_that_are_not_finite_are_refused(value):
         triplet_report(np.array([0.1]), np.array([value]))
 
 
+@pytest.mark.parametrize("place", [-1, len(TEXTS)])
+def test_texts_that_are_not_there_are_refused(place):
+    model = nearfar.load("toy")
+    rows = (np.array([0]), np.array([1]), np.array([place]))
+    with pytest.raises(SettingError, match=f"negative must be places among 5 rows, from 0 on; got {place} at place 0"):
+        evaluate_triplets(model.model, model.tokenize(TEXTS), *rows, batch_size=2)
+
+
 def test_no_rows_and_uneven_rows_are_refused():
     with pytest.raises(SettingError, match="no rows"):
         triplet_report(np.zeros(0), np.zeros(0))

@@ -71,8 +71,8 @@ def score_pairs(
 ) -> NDArray[np.float32]:
     """(n,) cosines of pairs of texts, named by their rows in the table."""
     expect(left=(left, "n"), right=(right, "n"))
-    _refuse_outside("left", left, len(table))
-    _refuse_outside("right", right, len(table))
+    refuse_outside("left", left, len(table))
+    refuse_outside("right", right, len(table))
     vectors = embed_table(model, table, batch_size=batch_size)
     return _cosines(vectors, left, vectors, right)
 
@@ -177,10 +177,10 @@ def evaluate_retrieval(
     sizes = expect(judged=(judged, "n 2"), relevance=(relevance, "n"), queries=(queries, "q"), corpus=(corpus, "m"))
     if top < 50:
         raise SettingError(f"top must be 50 or more, got {top}: HasPositive@50 looks at so many documents.")
-    _refuse_outside("queries", queries, len(table))
-    _refuse_outside("corpus", corpus, len(table))
-    _refuse_outside("judged queries", judged[:, 0], sizes["q"])
-    _refuse_outside("judged documents", judged[:, 1], sizes["m"])
+    refuse_outside("queries", queries, len(table))
+    refuse_outside("corpus", corpus, len(table))
+    refuse_outside("judged queries", judged[:, 0], sizes["q"])
+    refuse_outside("judged documents", judged[:, 1], sizes["m"])
     known = judged @ [sizes["m"], 1]  # (n,) one number for each pair
     if len(np.unique(known)) < len(known):
         raise SettingError("judged names a pair of query and document twice; keep one row of each.")
@@ -216,7 +216,8 @@ def _cosines(
     return result
 
 
-def _refuse_outside(name: str, rows: NDArray[np.int64], size: int) -> None:
+def refuse_outside(name: str, rows: NDArray[np.int64], size: int) -> None:
+    """Places that are not there are refused; minus one is none from the end."""
     wrong = np.flatnonzero((rows < 0) | (rows >= size))
     if len(wrong):
         raise SettingError(

@@ -109,7 +109,11 @@ def read_suite(
         raise DataError([Problem(folder, "this is a file, and a suite is a folder of such files", remedy)])
     if not place.is_dir():
         raise DataError([Problem(folder, "there is no such folder", "Name a folder of files with scored pairs.")])
-    found = _files(place)
+    try:
+        found = _files(place)
+    except PermissionError:
+        remedy = "Give yourself permission with chmod."
+        raise DataError([Problem(folder, "the folder may not be entered (permission denied)", remedy)]) from None
     known = (*SENTENCES, *WORDS)
     if suite == "sts":
         found = {name: found[name] for name in known if name in found}
@@ -165,13 +169,20 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_dir():
-            inside = [file for file in sorted(entry.iterdir(), reverse=True) if file.is_file() and format_of(file)]
-            same = next((same for split in SPLITS if (same := [one for one in inside if _stem(one) == split])), [])
-            if same:
+            if same := _measured(entry):
                 found.setdefault(_named(entry.name), []).extend(same)
         elif format_of(entry):
             found.setdefault(_named(_stem(entry)), []).insert(0, entry)
     return found
+
+
+def _measured(folder: Path) -> list[Path]:
+    """The files of a folder that is a data set, the one to measure first; none where it is something else."""
+    try:
+        inside = [file for file in sorted(folder.iterdir(), reverse=True) if file.is_file() and format_of(file)]
+    except PermissionError:
+        return [folder]  # whoever reads it is told so
+    return next((same for split in SPLITS if (same := [one for one in inside if _stem(one) == split])), [])
 
 
 def _stem(path: Path) -> str:

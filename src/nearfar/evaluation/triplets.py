@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.errors import SettingError
 from nearfar.evaluation.pairs import finite
-from nearfar.evaluation.similarity import embed_table, pair_scores
+from nearfar.evaluation.similarity import embed_table, pair_scores, refuse_outside
 from nearfar.shapes import expect
 
 
@@ -52,6 +52,8 @@ def evaluate_triplets(
 ) -> TripletReport:
     """Compare the cosines of triplets of texts, named by their rows in the table."""
     expect(anchor=(anchor, "n"), positive=(positive, "n"), negative=(negative, "n"))
+    for name, rows in (("anchor", anchor), ("positive", positive), ("negative", negative)):
+        refuse_outside(name, rows, len(table))
     vectors = embed_table(model, table, batch_size=batch_size)
     near = pair_scores(vectors[anchor], vectors[positive])
     return triplet_report(near, pair_scores(vectors[anchor], vectors[negative]))
