@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nearfar.errors import DataError, OutputError, SettingError
+from nearfar.protocol.driving import alone
 from nearfar.protocol.multitask import TaskTable, plan_table, run_table
 from nearfar.protocol.multitask_runs import TASKS
 from nearfar.protocol.multitask_table import as_markdown, conclusion, heads, task_lines
@@ -260,7 +261,14 @@ def test_what_does_not_fit_is_refused_in_one_message(data, tmp_path):
     with pytest.raises(OutputError, match="holds something else than a study"):
         run_table(planned(data, tmp_path), tmp_path, tmp_path / "table-3", print)
     status, _, err = in_process(*words_of(data, tmp_path / "table-3" / "mine.txt"))
-    assert (status, "the rows cannot be written" in err) == (1, True)
+    assert (status, "nothing can be written there" in err) == (1, True)
+
+
+def test_a_second_process_leaves_rows_and_recipes_alone(data, tmp_path):
+    """They are those of the one that runs."""
+    with alone(tmp_path / "table-3"), pytest.raises(OutputError, match="another process runs this study"):
+        run_table(planned(data, tmp_path), tmp_path, tmp_path / "table-3", print)
+    assert [path.name for path in tmp_path.iterdir()] == ["table-3"]
 
 
 @pytest.mark.slow

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from nearfar.data import read
 from nearfar.errors import DataError, SettingError
 from nearfar.protocol.planning import SCORES, plan_study
 from nearfar.protocol.published import FOLDER, PublishedTable, find_paper, find_table, papers
 from nearfar.protocol.published.comparing import HEAD, Line, as_markdown, beside, conclusion, verdicts
 from nearfar.protocol.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
-from nearfar.protocol.reproducing import Wishes, differences, prepare
+from nearfar.protocol.reproducing import Wishes, differences, prepare, store_rows
 from nearfar.protocol.study import read_study
 from nearfar.recipe.objectives import Blend, TripleEntropy
 from tests.protocol.studies import in_process
@@ -377,6 +378,19 @@ def test_rows_are_made_of_rows_where_a_table_has_others(tmp_path):
     assert len(written(out / "rows/mrpc-file.jsonl")) == 7, "both rows of the pair are gone"
     assert len(written(out / "rows/mrpc-test.jsonl")) == 9, "what is tested on stays as it is"
     assert plan_study(read_study(ready.file)).plan.data[0].kind == "pairs"
+
+
+def test_rows_are_replaced_whole_under_whoever_reads_them(tmp_path):
+    """Trials of a study that runs read the file while the same command is given once more."""
+    file = tmp_path / "rows" / "cr-file.jsonl"
+    put(tmp_path, "a.jsonl.gz", texts(4))
+    records = read(str(tmp_path / "a.jsonl.gz"))
+    assert store_rows(records, file) == {"text": "text", "label": "label"}
+    with file.open() as reader:
+        store_rows(records.take(range(2)), file)
+        assert len(reader.readlines()) == 4
+    assert len(written(file)) == 2
+    assert [path.name for path in file.parent.iterdir()] == ["cr-file.jsonl"]
 
 
 def test_nothing_at_all_is_an_error_that_names_everything(tmp_path):

@@ -324,6 +324,14 @@ def test_rounding_is_no_difference(scale):
     assert comparison.wilcoxon_p == 0.5
 
 
+def test_scores_next_to_nothing_are_compared_like_any_others():
+    """Where rounding to so many digits would leave the numbers there are."""
+    comparison = between([1e-300, 2e-300, 3e-300], [3e-300, 5e-300, 4e-300])
+
+    assert (comparison.wins, comparison.ties, comparison.losses) == (3, 0, 0)
+    assert comparison.differences == pytest.approx((2e-300, 3e-300, 1e-300), rel=1e-9, abs=0)
+
+
 def test_a_summary_of_one_score_has_no_spread():
     """Nothing else is known about it."""
     assert summarize([0.9]) == Summary(1, 0.9, 0.0)

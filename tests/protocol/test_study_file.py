@@ -49,8 +49,36 @@ def test_another_objective_takes_nothing_from_the_shared_one(tmp_path):
     assert (triple.beta, triple.centers) == (0.3, 2)
 
 
+def test_an_objective_of_its_own_takes_the_place_of_shared_stages(tmp_path):
+    """Stages would be trained in place of it; stages of its own take the place of a shared objective."""
+    stages = "[[{0}.stage]]\n[{0}.stage.objective]\nname = 'supcon'\n"
+    study = read_study(small_study(tmp_path, ("[recipe.encoder]", f"{stages.format('recipe')}[recipe.encoder]")))
+    assert [study.recipe(contender).stage for contender in study.contenders] == [(), ()]
+    assert study.recipe(study.contenders[1]).objective.name == "triple-entropy"
+    own = ('[contender.objective]\nname = "triple-entropy"\ncenters = 2\n', stages.format("contender"))
+    shared = ("[recipe.encoder]", "[recipe.objective]\nname = 'cross-entropy'\n[recipe.encoder]")
+    study = read_study(small_study(tmp_path, shared, own))
+    assert [stage.objective.name for stage in study.recipe(study.contenders[1]).stage] == ["supcon"]
+
+
+def test_paths_of_a_recipe_file_count_from_its_own_folder(tmp_path):
+    """A file of the same name beside the study is another one."""
+    for folder in (tmp_path, tmp_path / "sub"):
+        (folder / "tiny").mkdir(parents=True)
+        (folder / "dev.jsonl").touch()
+    (tmp_path / "sub" / "r.toml").write_text(
+        "[data]\ntrain = 't.jsonl'\ndev = 'dev.jsonl'\n[objective]\nname = 'blend'\n"
+        "[objective.parts.a]\nname = 'label-aware'\nweighting = 'tiny'\n[objective.parts.b]\nname = 'cross-entropy'\n"
+    )
+    own = ('[contender.objective]\nname = "triple-entropy"\ncenters = 2\n', 'recipe = "sub/r.toml"\n')
+    study = read_study(small_study(tmp_path, own))
+    recipe = study.recipe(study.contenders[1])
+    assert recipe.data.dev == str(tmp_path / "sub" / "dev.jsonl")
+    assert recipe.objective.parts["a"].weighting == str(tmp_path / "sub" / "tiny")
+
+
 def test_a_contender_may_begin_with_a_recipe_file(tmp_path):
-    """All of that file counts but its data and its seed."""
+    """All of that file counts but its rows and its seed."""
     (tmp_path / "r.toml").write_text("seed = 9\n[data]\ntrain = 'x.csv'\ntext = 'q'\n[training]\nwarmup = 0.5\n")
     study = read_study(small_study(tmp_path, ('name = "triple"', 'name = "triple"\nrecipe = "r.toml"')))
     recipe = study.recipe(study.contenders[1])
@@ -73,6 +101,18 @@ def test_a_search_space_has_dotted_keys_in_quotes_or_without(tmp_path, nested):
     assert search is not None
     assert search.space["objective.beta"] == (0.5, 0.9)
     assert study.recipe(study.contenders[1], {"objective.beta": 0.5}).objective.beta == 0.5
+
+
+def test_a_range_from_a_whole_number_to_another_has_fractions_where_the_key_takes_them(tmp_path):
+    """A weight from 0 to 1 is not 0 or 1; a number of centers stays whole."""
+    space = '{ "objective.beta" = { low = 0, high = 1 }, "objective.centers" = { low = 1, high = 3 } }'
+    search = f'[contender.search]\nmethod = "random"\nspace = {space}\n'
+    study = read_study(small_study(tmp_path, ("centers = 2\n", f"centers = 2\n{search}")))
+    found = study.contenders[1].search
+    assert found is not None
+    ends = {key: (choices.low, choices.high) for key, choices in found.space.items()}
+    assert ends == {"objective.beta": (0.0, 1.0), "objective.centers": (1, 3)}
+    assert [type(low) for low, _ in ends.values()] == [float, int]
 
 
 WRONG = {

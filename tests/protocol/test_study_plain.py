@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import spearmanr, ttest_rel
 
+from nearfar.cli.studying import Lines
 from nearfar.data import Records, read
 from nearfar.encoding import load
 from nearfar.errors import DataError, RecipeError, SettingError
 from nearfar.protocol import planning
+from nearfar.protocol.driving import _Follower, stand
 from nearfar.protocol.observing import as_it_was
 from nearfar.protocol.planning import Planned, plan_study
-from nearfar.protocol.records import MEASURED, Record, read_records, scores_of
+from nearfar.protocol.records import MEASURED, Record, read_records, scores_of, write_record
 from nearfar.protocol.runs import Trial
 from nearfar.protocol.statistics import compare
 from nearfar.protocol.study import read_study
@@ -101,6 +104,25 @@ def of(planned: Planned, contender: str, seed: int = 2) -> Trial:
 
 
 # Planning
+
+
+def test_who_leads_is_told_by_all_seeds_of_what_is_not_trained(tmp_path):
+    """It is one trial, and a score for every seed."""
+    file, folder, heard = study(tmp_path), tmp_path / "study", list[str | None]()
+
+    class Heard(Lines):
+        def trial(self, *told):
+            heard.append(told[-1])
+
+    planned = stand(file, folder).planned
+    trials = [of(planned, "before"), of(planned, "simcse"), of(planned, "simcse", 16)]
+    follower = _Follower(folder, planned, Heard(Console(quiet=True)), trials, 0)
+    for trial, score in zip(trials, (0.5, 0.4, 0.8), strict=True):
+        record = Record(id=trial.id, data="lines", limit=16, contender=trial.contender, seed=trial.seed, fold=0,
+                        status="done", metric="spearman", scores={"spearman": score})  # fmt: skip
+        write_record(folder, record, {})
+        follower("done", trial.id)
+    assert heard == [None, "before leads on lines 16 with 0.5000", "simcse leads on lines 16 with 0.6000"]
 
 
 def test_there_is_one_trial_a_seed_on_all_texts_that_are_drawn(tmp_path):

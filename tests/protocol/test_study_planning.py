@@ -10,6 +10,7 @@ import pytest
 
 from nearfar.data import read
 from nearfar.errors import DataError, NearfarError, SettingError
+from nearfar.protocol.driving import stand
 from nearfar.protocol.planning import Planned, plan_study
 from nearfar.protocol.study import read_study
 from nearfar.protocol.trials import split
@@ -129,6 +130,93 @@ def test_an_official_test_set_takes_the_place_of_folds(tmp_path):
     planned = plan(tmp_path, ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "official.jsonl"'))
     assert {cell.fold for cell in planned.plan.cells} == {0}
     assert len(planned.trials) == 4
+
+
+UNLIKE = {
+    "a label that is not trained on": (
+        [{"text": "a cloud", "label": "weather"}], (), r"^o\.jsonl:1: a label that the training data does not have",
+    ),
+    "no labels": ([{"text": "a cloud"}], (), r"^o\.jsonl: the test rows have "),
+    "pairs": ([{"text_a": "a", "text_b": "b", "label": "tool"}], (), r"^o\.jsonl: the test rows are "),
+    "a class that the limit leaves out": (
+        [{"text": "a saw", "label": "tool"}, {"text": "a plum", "label": "fruit"}], (("limit = 12", "limit = 2"),),
+        r"^t\.jsonl: class 'bird' is tested on, but has no text among the 2 of seed 2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_official_test_rows_that_would_fail_in_every_trial_are_refused(tmp_path, case):
+    """With the file of the user, and the line."""
+    path = texts(tmp_path)
+    rows, edits, said = UNLIKE[case]
+    if edits:
+        birds = [{"text": f"a bird number {n}", "label": "bird"} for n in range(3)]
+        path.write_text(path.read_text() + "".join(json.dumps(row) + "\n" for row in birds))
+        rows = [*rows, birds[0]]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=said):
+        plan(tmp_path, ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "o.jsonl"\nlimit = 12'), *edits)
+
+
+def test_official_test_rows_that_are_trained_on_are_told(tmp_path):
+    """A result on them says little; other rows are nothing to speak of."""
+    texts(tmp_path)
+    texts(tmp_path, per_class=4, name="o.jsonl")
+    edit = ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "o.jsonl"')
+    (note,) = stand(small_study(tmp_path, edit), tmp_path / "study").notes
+    assert note.startswith("o.jsonl: 8 test rows also in the training data t.jsonl (such as line 1 as line 1")
+    (tmp_path / "o.jsonl").write_text((tmp_path / "o.jsonl").read_text().replace("number", "no."))
+    assert plan(tmp_path, edit).notes == ()
+
+
+TRIPLETS = [{"anchor": f"apple {n}", "positive": f"red apple {n}", "negative": f"saw {n}"} for n in range(12)]
+COMPARING = (
+    ('name = "cross-entropy"', 'name = "batch-softmax"'),
+    ('name = "triple-entropy"\ncenters = 2', 'name = "pair-triplet"'),
+    ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "o.jsonl"'),
+)
+
+
+def test_rows_without_scores_are_tested_on_the_scored_pairs_of_another_file(tmp_path):
+    """One file will do, and the score is that of the pairs."""
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TRIPLETS))
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n % 5}", "score": n % 6} for n in range(12)]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    planned = plan(tmp_path, *COMPARING)
+    assert (planned.plan.metric, planned.plan.data[0].kind) == ("spearman", "plain")
+    assert next(iter(planned.trials.values())).source.pairs == {"o": str(tmp_path / "o.jsonl")}
+
+
+def test_test_rows_without_the_score_that_is_compared_are_refused(tmp_path):
+    """Records without it could not be read; rows of another kind that have it will do."""
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TRIPLETS))
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n % 5}"} for n in range(12)]
+    (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"^o\.jsonl: the study compares accuracy, and such test rows have map, mrr"):
+        plan(tmp_path, *COMPARING)
+    labeled = "".join(json.dumps({**row, "label": n % 2}) + "\n" for n, row in enumerate(rows))
+    (tmp_path / "o.jsonl").write_text(labeled)
+    assert plan(tmp_path, *COMPARING).plan.metric == "accuracy"
+
+
+def test_folders_of_encoders_are_found_wherever_a_trial_runs(tmp_path):
+    """In stages, in the parts of a blend and in a search as in the encoder itself."""
+    (tmp_path / "tiny").mkdir()
+    aware = "name = 'label-aware'\nweighting = 'tiny'\n"
+    parts = f"[contender.objective.parts.a]\n{aware}[contender.objective.parts.b]\nname = 'supcon'"
+    blend = ('objective = { name = "cross-entropy" }', f"[contender.objective]\nname = 'blend'\n{parts}")
+    search = '[contender.search]\nmethod = "grid"\nspace = { "encoder.name" = ["tiny", "toy"] }\n'
+    stages = (
+        '[contender.objective]\nname = "triple-entropy"\ncenters = 2\n',
+        f"[[contender.stage]]\n[contender.stage.objective]\n{aware}[[contender.stage]]\nepochs = 2\n{search}",
+    )
+    one, other, *_ = plan(tmp_path, blend, stages).trials.values()
+    folder = str(tmp_path / "tiny")
+    assert one.values["objective"]["parts"]["a"]["weighting"] == folder
+    assert other.values["stage"] == [{"objective": {"name": "label-aware", "weighting": folder}}, {"epochs": 2}]
+    assert other.search is not None
+    assert other.search["space"]["encoder.name"] == (folder, "toy")
 
 
 def test_fewer_texts_than_folds_are_refused(tmp_path):

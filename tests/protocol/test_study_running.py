@@ -16,10 +16,11 @@ import pytest
 from rich.console import Console
 
 from nearfar.cli.studying import Lines
+from nearfar.data import read
 from nearfar.errors import OutputError
 from nearfar.protocol import driving
 from nearfar.protocol.driving import _Follower, alone, run_study, stand
-from nearfar.protocol.estimating import _Pace, _whole
+from nearfar.protocol.estimating import _drawn, _Pace, _Steps, _whole
 from nearfar.protocol.local import ATTEMPTS, cores, shares
 from nearfar.protocol.records import find_record, read_plan, read_records, scores_of, write_record
 from nearfar.protocol.statistics import compare_all
@@ -85,6 +86,29 @@ def test_an_edited_study_runs_only_what_changed_and_says_so(undisturbed, tmp_pat
     assert len(read_records(folder)) == len(read_plan(folder).cells) == 6
 
 
+@pytest.mark.parametrize("content", ["{", '{"format": 1}', None])
+def test_a_study_goes_on_without_its_plan(undisturbed, tmp_path, content):
+    """A plan that cannot be read is to be removed, and then it is made anew; no trial is lost."""
+    file, folder = small_study(tmp_path, ONE_SEED), tmp_path / "study"
+    shutil.copytree(undisturbed, folder)
+    if content is not None:
+        (folder / "study.json").write_text(content)
+        with pytest.raises(OutputError, match=r"study\.json: .* Remove it, and run the study again"):
+            stand(file, folder)
+    (folder / "study.json").unlink()
+    assert run_study(file, folder, Lines(Console(quiet=True))).ran == 0
+    assert len(read_records(folder)) == 6
+
+
+def test_failed_trials_have_the_names_of_the_study_as_it_is_now(undisturbed, tmp_path):
+    """A contender was renamed, which is no other trial."""
+    file, folder = small_study(tmp_path, ONE_SEED, ('"triple"', '"renamed"')), tmp_path / "study"
+    for record in read_records(undisturbed):
+        write_record(folder, replace(record, status="failed", scores={}, reason="too hot"), {})
+    outcome = run_study(file, folder, Lines(Console(quiet=True)))
+    assert [record.contender for record in outcome.failed] == ["plain", "renamed"] * 3
+
+
 def test_a_failed_trial_is_recorded_and_does_not_stop_the_others(tmp_path):
     """It stays failed until asked for again, and then it may succeed."""
     file = small_study(tmp_path, ONE_SEED, ('name = "plain"', 'name = "plain"\nencoder = { name = "./none" }'))
@@ -131,8 +155,10 @@ def test_a_dry_run_says_how_much_and_how_long_and_writes_nothing(tmp_path):
 
 def test_the_estimate_counts_what_is_not_a_step_and_every_training_of_a_search(tmp_path):
     """By hand: 3 epochs of 16 rows in batches of 8 at 2 s each, 5 s beside them; then at two points of two folds."""
-    pace = _Pace(fixed=5, step=2, batch=8, epochs=3)
+    pace = _Pace(fixed=5, step=2, stages=((8, 3),))
     assert pace.seconds(16) == 5 + 3 * 2 * 2
+    assert replace(pace, stages=((8, 3), (4, 1))).seconds(16) == 5 + (3 * 2 + 4) * 2
+    assert replace(pace, stages=((8, 3), (4, 1)), most=5).seconds(16) == 5 + (5 + 4) * 2
     assert replace(pace, most=4).seconds(16) == 5 + 4 * 2
     assert replace(pace, drawn=8).seconds(16) == 5 + 3 * 2
     trial = next(iter(stand(small_study(tmp_path), tmp_path / "study").planned.trials.values()))
@@ -140,6 +166,21 @@ def test_the_estimate_counts_what_is_not_a_step_and_every_training_of_a_search(t
     search = {"method": "grid", "trials": None, "folds": 2, "dev": None, "space": {"training.learning_rate": [1, 2]}}
     assert _whole(replace(trial, search=search), 16, pace) == 17 + 2 * 2 * (5 + 3 * 2)
     assert _whole(replace(trial, search={**search, "dev": 0.5}), 16, pace) == 17 + 2 * (5 + 3 * 2)
+    records = read(str(tmp_path / "t.jsonl"))
+    for data, drawn in (
+        ({}, None),
+        ({"limit": "S"}, 1_000),
+        ({"limit": "XL"}, None),
+        ({"limit": 6, "per_class": 2}, 4),
+    ):
+        assert _drawn(replace(trial, values={"data": data}), records) == drawn
+
+
+def test_the_time_between_stages_is_no_time_of_steps():
+    """Seven steps of a second each, and ten seconds in between."""
+    clock = _Steps()
+    clock.times = [0.0, 1.0, 2.0, 3.0, 13.0, 14.0, 15.0, 16.0]
+    assert clock.per_step == 1.0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from nearfar.data import read
 from nearfar.encoding import load
 from nearfar.protocol.planning import plan_study
 from nearfar.protocol.records import MEASURED, find_record, read_journal, read_map, read_predictions, write_record
-from nearfar.protocol.runs import Trial, write_rows
+from nearfar.protocol.runs import Trial, named_as_given, write_rows
 from nearfar.protocol.study import read_study
 from nearfar.protocol.trials import perform, rows_of, split
 from tests.protocol.studies import small_study
@@ -148,6 +148,35 @@ def test_where_a_yes_begins_is_not_chosen_by_the_rows_that_are_tested_on(tmp_pat
     truth = np.array([int(line["label"]) for line in lines])
     assert record.scores["f1"] == pytest.approx(f1_score(truth, said >= chosen.thresholds["threshold"]))
     assert record.scores["accuracy"] == np.mean((said >= chosen.thresholds["accuracy_threshold"]) == truth)
+
+
+def test_pairs_that_contradict_each_other_fail_a_trial_or_are_dropped(tmp_path):
+    """As [[data]] says; the reason names the file of the user, and the rows whose lines are counted."""
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n}", "label": n % 2} for n in range(12)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {**rows[1], "label": 0}]))
+    pairs = (
+        ('name = "cross-entropy"', 'name = "batch-softmax"'),
+        ('name = "triple-entropy"\ncenters = 2', 'name = "cosine-mse"'),
+        ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "t.jsonl"'),
+    )
+    (tmp_path / "scratch").mkdir()
+    refused, _ = perform(trials(tmp_path, *pairs)[0], tmp_path / "scratch")
+    assert str(refused.reason).startswith("training rows of t.jsonl:13: the label 0 contradicts line 2")
+    drop = ('file = "t.jsonl"', 'file = "t.jsonl"\ninvalid = "drop"')
+    record, _ = perform(trials(tmp_path, *pairs, drop)[0], tmp_path / "scratch")
+    assert record.reason is None
+
+
+@pytest.mark.parametrize("where", [".", "/"])
+def test_a_reason_names_no_folder_that_is_gone(tmp_path, monkeypatch, where):
+    """Also where messages have the short names of what is below the current folder."""
+    trial = trials(tmp_path)[0]
+    monkeypatch.chdir(tmp_path if where == "." else where)
+    scratch = tmp_path / "s" / "scratch"
+    for path in (scratch / "point-3-0.dev.jsonl", Path("s/scratch/model.train.jsonl")):
+        told = named_as_given(f"{path}:3: it is wrong", trial, scratch)
+        if where == "." or path.is_absolute():
+            assert told in ("dev rows of t.jsonl:3: it is wrong", "training rows of t.jsonl:3: it is wrong")
 
 
 @pytest.mark.parametrize(

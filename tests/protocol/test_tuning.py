@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from nearfar import assembly
 from nearfar.assembly.choosing import FEW_ROWS
 from nearfar.data import read
 from nearfar.encoding import build, load
@@ -482,6 +483,29 @@ def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path, mo
     assert digest(request.out / "model") == digest(peaceful.out / "model")
     steps = [json.loads(line) for line in (request.out / "model" / "journal.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in steps if entry["kind"] == "step"] == list(range(1, 13))
+
+
+def test_the_model_of_an_earlier_winner_is_not_taken_for_that_of_the_next(tmp_path, monkeypatch):
+    """The next one's training was stopped before it began: the old model is still there, and is replaced later."""
+    request = asked(tmp_path, rounds=1, minutes=1)
+    plant(request, lambda name, place: 0.9 if name == "supcon" else 0.5, places=1, seconds=1000.0)
+    assert quiet(request).winner == "supcon"
+    plant(request, lambda name, place: 0.99 if name == "cross-entropy" else 0.2)
+    longer = asked(tmp_path, rounds=1, minutes=600)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    objective = lambda: tomllib.loads((request.out / "model" / "recipe.toml").read_text())["objective"]["name"]  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "run", stopped)
+        with pytest.raises(Interrupted, match="stopped while cross-entropy was trained on all rows"):
+            quiet(longer)
+    assert objective() == "supcon"
+    assert quiet(longer).winner == objective() == "cross-entropy"
+    heard = Heard()
+    assert quiet(longer, heard).winner == "cross-entropy"
+    assert any("is cross-entropy, trained on all rows already" in notice for notice in heard.notices)
 
 
 def test_the_model_is_trained_on_all_rows_with_the_settings_of_the_user(tmp_path):

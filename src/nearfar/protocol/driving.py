@@ -20,11 +20,21 @@ from typing import Literal, Protocol
 from nearfar.assembly import write_whole
 from nearfar.errors import Interrupted, OutputError, counted
 from nearfar.protocol.planning import Planned, plan_study
-from nearfar.protocol.records import STUDY, Plan, Record, clear_leftovers, find_record, plan_text, read_plan
+from nearfar.protocol.records import (
+    STUDY,
+    Plan,
+    Record,
+    clear_leftovers,
+    find_record,
+    has_records,
+    plan_text,
+    read_plan,
+    read_records,
+)
 from nearfar.protocol.runs import Trial
 from nearfar.protocol.search import require_optuna
 from nearfar.protocol.study import read_study
-from nearfar.protocol.worker import SCRATCH
+from nearfar.protocol.worker import LOG, SCRATCH
 
 LOCK = ".lock"
 
@@ -55,7 +65,7 @@ class Standing:
     """Trials with a reason in place of scores; they run again only when asked for."""
     waiting: tuple[str, ...]
     notes: tuple[str, ...]
-    """What an edited file changes, and contenders that share trials."""
+    """What should be known about the rows, what an edited file changes, and contenders that share trials."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +88,21 @@ def folder_of(path: Path, out: Path | None) -> Path:
 def stand(path: Path, out: Path) -> Standing:
     """Read and plan a study, and see what of it is there; nothing is written."""
     planned = plan_study(read_study(path))
+    check_folder(out)
+    before = read_plan(out) if (out / STUDY).is_file() else None
+    done, failed, waiting = _sorted(planned, out)
+    notes = [*planned.notes, *_sharing(planned), *_edits(planned, before, set(done), set(failed))]
+    return Standing(planned, done, failed, waiting, tuple(notes))
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a place that is no folder, or holds something else than a study."""
     if out.exists() and not out.is_dir():
         raise OutputError(f"{out}: this is a file; give a folder for the study with --out.")
-    before = None
-    if (out / STUDY).is_file():
-        before = read_plan(out)
-    elif out.is_dir() and any(entry.name not in (LOCK, SCRATCH) for entry in out.iterdir()):
+    if not out.is_dir() or (out / STUDY).is_file() or has_records(out):
+        return
+    if any(entry.name not in (LOCK, SCRATCH, LOG) for entry in out.iterdir()):
         raise OutputError(f"{out}: the folder holds something else than a study; choose another with --out.")
-    done, failed, waiting = _sorted(planned, out)
-    notes = [*_sharing(planned), *_edits(planned, before, set(done), set(failed))]
-    return Standing(planned, done, failed, waiting, tuple(notes))
 
 
 def _sorted(planned: Planned, out: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -170,9 +185,8 @@ def run_study(
         finally:
             watcher.end()
             shutil.rmtree(out / SCRATCH, ignore_errors=True)
-    found = [find_record(out, name) for name in planned.trials]
-    failed = tuple(record for record in found if record is not None and not record.done)
-    return Outcome(out, planned.plan, len(trials), failed)
+    failed = {record.id: record for record in reversed(read_records(out)) if not record.done}
+    return Outcome(out, planned.plan, len(trials), tuple(reversed(failed.values())))
 
 
 class _Follower:
@@ -183,10 +197,11 @@ class _Follower:
         self.total, self.over, self.done, self.left = len(planned.trials), 0, done, len(trials)
         self.skipped = self.total - self.left
         self.began = time.monotonic()
-        self.named: dict[str, list[tuple[str, str]]] = {}
+        self.named: dict[str, list[tuple[tuple[str, str], tuple[int, int]]]] = {}
+        """Trials to the data sets and contenders that they are part of, each with its seed and fold."""
         for cell in planned.plan.cells:
             place = cell.data if cell.limit is None else f"{cell.data} {cell.limit:,}"
-            self.named.setdefault(cell.id, []).append((place, cell.contender))
+            self.named.setdefault(cell.id, []).append(((place, cell.contender), (cell.seed, cell.fold)))
         self.scores: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
         for name in planned.trials:
             record = find_record(out, name)
@@ -211,12 +226,12 @@ class _Follower:
         self.watcher.trial(record, self.skipped + self.over, self.total, left, self._leader(name))
 
     def _enter(self, record: Record) -> None:
-        for place in self.named[record.id]:
-            self.scores.setdefault(place, {})[record.seed, record.fold] = record.scores[self.planned.plan.metric]
+        for place, run in self.named[record.id]:
+            self.scores.setdefault(place, {})[run] = record.scores[self.planned.plan.metric]
 
     def _leader(self, name: str) -> str | None:
         """Who has the highest mean on the data set of this trial, over the runs that all who have begun have."""
-        data = self.named[name][0][0]
+        (data, _), _ = self.named[name][0]
         found = {who: scores for (where, who), scores in self.scores.items() if where == data}
         common = set.intersection(*(set(scores) for scores in found.values())) if found else set()
         if len(found) < 2 or not common:

@@ -8,14 +8,17 @@ import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
+from nearfar.data import Records
 from nearfar.errors import NearfarError, counted
 from nearfar.protocol.local import shares
 from nearfar.protocol.planning import Planned
 from nearfar.protocol.records import Record, find_record
 from nearfar.protocol.runs import Trial, train
+from nearfar.protocol.study import SIZES
 from nearfar.protocol.trials import reason_of, rows_of, split, warm_up
 from nearfar.training import duration
 
@@ -33,7 +36,7 @@ def estimate(
     how = f"in {counted(number, 'process', 'processes')} of {counted(own, 'thread')}"
     if found:
         seconds = sum(_like(trial, found) for trial in trials) / number
-        return f"about {duration(seconds)} {how}, going by {len(found):,} finished trials"
+        return f"about {duration(seconds)} {how}, going by {counted(len(found), 'finished trial')}"
     paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
     seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
     return (
@@ -68,17 +71,18 @@ class _Pace:
     fixed: float = 0.0
     """Seconds beside the steps: opening the encoder, tokenizing, measuring, saving."""
     step: float = 0.0
-    batch: int = 1
-    epochs: int = 1
+    stages: tuple[tuple[int, int], ...] = ((1, 1),)
+    """The batch and the epochs of each."""
     most: int | None = None
-    """Steps after which a training ends in any case."""
+    """Steps after which a stage ends in any case."""
     drawn: int | None = None
     """Rows that it trains on at most."""
 
     def seconds(self, rows: float) -> float:
         """Of a whole training on so many rows."""
-        steps = math.ceil(min(rows, self.drawn or rows) / self.batch) * self.epochs
-        return self.fixed + self.step * min(steps, self.most or steps)
+        drawn = min(rows, self.drawn or rows)
+        steps = [math.ceil(drawn / batch) * epochs for batch, epochs in self.stages]
+        return self.fixed + self.step * sum(min(each, self.most or each) for each in steps)
 
 
 def _whole(trial: Trial, rows: int, pace: _Pace) -> float:
@@ -111,15 +115,24 @@ def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> _Pace:
             raise NearfarError(f"contender {contender!r} on {trial.source.name!r} would fail: {told}") from error
         spent = time.perf_counter() - began
         recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
+    stages = recipe.get("stage") or [{"batch_size": recipe["batches"]["size"], **recipe["training"]}]
     return _Pace(
         fixed=max(0.0, spent - len(clock.times) * clock.per_step), step=clock.per_step,
-        batch=int(recipe["batches"]["size"]), epochs=int(recipe["training"]["epochs"]),
-        most=trial.values.get("training", {}).get("max_steps"), drawn=trial.values.get("data", {}).get("limit"),
+        stages=tuple((int(stage["batch_size"]), int(stage["epochs"])) for stage in stages),
+        most=trial.values.get("training", {}).get("max_steps"), drawn=_drawn(trial, part.train),
     )  # fmt: skip
 
 
+def _drawn(trial: Trial, records: Records) -> int | None:
+    """The rows that a contender trains on at most, where it says so."""
+    data = trial.values.get("data", {})
+    limit, each = data.get("limit"), data.get("per_class")
+    asked = [SIZES[limit] if isinstance(limit, str) else limit, each and each * len(set(records.labels or ()))]
+    return min((most for most in asked if most), default=None)
+
+
 class _Steps:
-    """The time between steps, without that of the first."""
+    """The time between steps, without that of the first, nor what lies between stages."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -128,7 +141,7 @@ class _Steps:
     def per_step(self) -> float:
         if len(self.times) < 2:
             return 0.0
-        return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
+        return median(after - before for before, after in pairwise(self.times))
 
     def step(self, _entry: object) -> None:
         self.times.append(time.perf_counter())

@@ -18,14 +18,14 @@ from typing import Any
 from nearfar import __version__
 from nearfar.assembly import write_whole
 from nearfar.data import Records, limit, read
-from nearfar.errors import DataError, Interrupted, OutputError, Problem, SettingError, counted
-from nearfar.protocol.driving import alone, interruptible
+from nearfar.errors import DataError, Interrupted, Problem, SettingError, counted
+from nearfar.protocol.driving import alone, check_folder, interruptible
 from nearfar.protocol.local import run_local
 from nearfar.protocol.multitask_runs import MEAN, TASKS, task_recipe_of
 from nearfar.protocol.published import Paper, PublishedTable, Values, study_values
 from nearfar.protocol.records import STUDY, Cell, DataSet, Plan, Record, clear_leftovers, find_record, plan_text
-from nearfar.protocol.reproducing import ROWS, Wishes, encoder_of, find_file, settings_of, write_text
-from nearfar.protocol.runs import Source, Trial, write_rows
+from nearfar.protocol.reproducing import ROWS, Wishes, encoder_of, find_file, settings_of, store_rows, write_text
+from nearfar.protocol.runs import Source, Trial
 from nearfar.protocol.worker import SCRATCH
 from nearfar.recipe.tasks import task_toml
 
@@ -126,17 +126,20 @@ def run_table(
         workers: processes on this machine; None for as many as there are cores.
         retry_failed: run failed trials again, too.
     """
+    check_folder(folder)
+    with alone(folder):  # another process may need the rows as they are
+        for path, records in ready.rows.items():
+            store_rows(records, path)
+        for name, text in ready.recipes.items():
+            write_text(out / f"{name}.toml", text)
+        return _run_trials(ready, folder, say, workers=workers, retry_failed=retry_failed)
+
+
+def _run_trials(
+    ready: TaskTable, folder: Path, say: Callable[[str], None], *, workers: int | None, retry_failed: bool
+) -> int:
+    """Run the trials that are left, in a folder that nobody else writes to."""
     done, failed, waiting = ready.standing(folder)
-    if folder.is_dir() and not (folder / STUDY).is_file() and any(folder.iterdir()):
-        raise OutputError(f"{folder}: the folder holds something else than a study; choose another with --out.")
-    for path, records in ready.rows.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_rows(records, path)
-        except OSError as cause:
-            raise OutputError(f"{path}: the rows cannot be written: {cause.strerror}. Choose another --out.") from cause
-    for name, text in ready.recipes.items():
-        write_text(out / f"{name}.toml", text)
     trials = [trial for name, trial in ready.trials.items() if name in waiting or (retry_failed and name in failed)]
     total, over = len(ready.trials), 0
 
@@ -152,22 +155,25 @@ def run_table(
 
     say(f"{counted(total, 'trial')}, {len(done):,} of them there already")
     if failed and not retry_failed:
-        say(f"{counted(len(failed), 'trial')} failed before and stay so; --retry-failed runs them again")
-    with alone(folder):
-        write_whole(folder / STUDY, plan_text(ready.plan))
-        clear_leftovers(folder)
+        one = len(failed) == 1
+        say(
+            f"{counted(len(failed), 'trial')} failed before and {'stays' if one else 'stay'} so; --retry-failed runs "
+            f"{'it' if one else 'them'} again"
+        )
+    write_whole(folder / STUDY, plan_text(ready.plan))
+    clear_leftovers(folder)
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    try:
+        with interruptible():
+            if trials:
+                run_local(trials, folder, told, workers=workers, total=total)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped: {total - len(trials) + over:,} of {counted(total, 'trial')} are in {folder}; the same "
+            "command goes on with the others."
+        ) from None
+    finally:
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-        try:
-            with interruptible():
-                if trials:
-                    run_local(trials, folder, told, workers=workers, total=total)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped: {total - len(trials) + over:,} of {counted(total, 'trial')} are in {folder}; the same "
-                "command goes on with the others."
-            ) from None
-        finally:
-            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     return len(trials)
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nearfar import __version__
-from nearfar.data import Records, folds, limit, share
+from nearfar.data import Records, compare, folds, limit, share
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.protocol.records import Cell, DataSet, Plan
 from nearfar.protocol.runs import Source, Trial
 from nearfar.protocol.search import FOLDS
-from nearfar.protocol.study import Contender, DataTable, Study, sizes_of
+from nearfar.protocol.study import Contender, DataTable, Study, sizes_of, with_paths
 from nearfar.protocol.suites import find_sets
 from nearfar.protocol.trials import digest_of, rows_of
 from nearfar.recipe import Recipe
@@ -34,6 +35,11 @@ SCORES = {
 """What can be compared on each kind of rows; the first is meant by ``auto``."""
 NAME = 16
 """Hexadecimal digits of a trial's name."""
+FOLDERS: dict[str, Callable[[Any], str]] = {
+    "encoder.name": lambda recipe: recipe.encoder.name,
+    "objective.weighting": lambda recipe: recipe.objective.weighting,
+}
+"""Keys that may be paths, and how a recipe has them."""
 IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 """Settings of the training that change no number."""
 
@@ -47,6 +53,8 @@ class Planned:
     """Each trial once, in the order in which they run: contenders on the same fold one after the other."""
     rows: dict[str, tuple[Records, Records | None]]
     """All rows of each data set, and those of its official test set or its scored pairs."""
+    notes: tuple[str, ...] = ()
+    """What should be known about the rows."""
 
 
 def plan_study(study: Study) -> Planned:
@@ -69,24 +77,12 @@ def plan_study(study: Study) -> Planned:
         for contender in study.contenders
     }
     metric = _metric(study, kinds)
-    sets = []
+    sets, notes = [], list[str]()
     for table in study.data:
-        records, official = rows[table.name]
-        sizes = sizes_of(table)
-        classes = "classes" in {kinds[table.name, contender.name] for contender in study.contenders}
-        if classes and len(set(records.labels or ())) == 1:
-            message = f"all {len(records):,} rows have the one class {(records.labels or [''])[0]!r}"
-            remedy = "Add rows of a second class, or name another column with label in [[data]]."
-            problems.append(Problem(table.file, message, remedy))
-        else:
-            problems += _divisible(study, table, records, official, sizes)
-        sets.append(
-            DataSet(
-                name=table.name, file=table.file, limits=sizes, rows=len(records), digest=digest_of(records, official),
-                test=", ".join(table.test) if isinstance(table.test, tuple) else table.test,
-                kind=kinds[table.name, study.baseline], labels=records.classes(),
-            )
-        )  # fmt: skip
+        found, wrong, told = _data_set(study, table, *rows[table.name], kinds, metric)
+        sets.append(found)
+        problems += wrong
+        notes += told
     if problems:
         raise DataError(list(dict.fromkeys(problems)))
     cells, trials = [], dict[str, Trial]()
@@ -102,7 +98,33 @@ def plan_study(study: Study) -> Planned:
         data=tuple(sets), cells=tuple(cells),
         contenders={contender.name: contender.own for contender in study.contenders},
     )  # fmt: skip
-    return Planned(plan, trials, rows)
+    return Planned(plan, trials, rows, tuple(notes))
+
+
+def _data_set(
+    study: Study,
+    table: DataTable,
+    records: Records,
+    official: Records | None,
+    kinds: Mapping[tuple[str, str], str],
+    metric: str,
+) -> tuple[DataSet, list[Problem], list[str]]:
+    """The rows of a study as they were found, what is wrong with them, and what should be known about them."""
+    sizes = sizes_of(table)
+    read_as = {kinds[table.name, contender.name] for contender in study.contenders}
+    problems, notes = _measurable(table, records, official, read_as, metric)
+    if not problems and "classes" in read_as and len(set(records.labels or ())) == 1:
+        message = f"all {len(records):,} rows have the one class {(records.labels or [''])[0]!r}"
+        remedy = "Add rows of a second class, or name another column with label in [[data]]."
+        problems = [Problem(table.file, message, remedy)]
+    if not problems:
+        problems = _divisible(study, table, records, official, sizes, classes="classes" in read_as)
+    found = DataSet(
+        name=table.name, file=table.file, limits=sizes, rows=len(records), digest=digest_of(records, official),
+        test=", ".join(table.test) if isinstance(table.test, tuple) else table.test,
+        kind=kinds[table.name, study.baseline], labels=records.classes(),
+    )  # fmt: skip
+    return found, problems, notes
 
 
 def _trials(
@@ -110,6 +132,7 @@ def _trials(
 ) -> Iterator[Trial]:
     settings = study.settings
     recipes = {contender.name: study.recipe(contender) for contender in study.contenders}
+    searches = {contender.name: _search(study, contender) for contender in study.contenders}
     for data in sets:
         rounds = 1 if data.test is not None else settings.folds
         for size in data.limits:
@@ -118,14 +141,15 @@ def _trials(
                     for contender in study.contenders:
                         trial = Trial(
                             id="", source=sources[data.name], limit=size, contender=contender.name,
-                            values=_values(contender, recipes[contender.name]), seed=seed, fold=fold, folds=rounds,
+                            values=with_paths(contender.values, recipes[contender.name]), seed=seed, fold=fold,
+                            folds=rounds,
                             metric=metric, kind=kinds[data.name, contender.name], digest=data.digest,
                             search=None if contender.search is None else asdict(contender.search),
                             keeps_map=seed == settings.seeds[0] and fold == 0, untrained=contender.untrained,
                             random_letters=contender.random_letters,
                         )  # fmt: skip
                         name = identity(trial, recipes[contender.name], data)
-                        yield replace(trial, id=name)
+                        yield replace(trial, id=name, search=searches[contender.name])
 
 
 def identity(trial: Trial, recipe: Recipe, data: DataSet) -> str:
@@ -166,17 +190,16 @@ def _has_dev(recipe: Recipe, rows: int) -> bool:
     return rows >= AUTO_ROWS if recipe.data.dev == "auto" else bool(recipe.data.dev)
 
 
-def _values(contender: Contender, recipe: Recipe) -> dict[str, Any]:
-    """The contender's own words, but with the paths of the resolved recipe."""
-    values = {**contender.values}
-    if "encoder" in values and "name" in values["encoder"]:
-        values["encoder"] = {**values["encoder"], "name": recipe.encoder.name}
-    if isinstance(values.get("data", {}).get("dev"), str):
-        values["data"] = {**values["data"], "dev": recipe.data.dev}
-    weighting = getattr(recipe.objective, "weighting", None)
-    if weighting is not None and "objective" in values:
-        values["objective"] = {**values["objective"], "weighting": weighting}
-    return values
+def _search(study: Study, contender: Contender) -> dict[str, Any] | None:
+    """The search of a contender; folders of encoders that it chooses from are found wherever a trial runs."""
+    if contender.search is None:
+        return None
+    told = asdict(contender.search)
+    for key, folder in FOLDERS.items():
+        if key in told["space"]:
+            points = (study.recipe(contender, {key: name}) for name in told["space"][key])
+            told["space"][key] = tuple(folder(recipe) for recipe in points)
+    return told
 
 
 def _with_contents(values: Any) -> Any:
@@ -211,12 +234,13 @@ def _digest(*values: object) -> str:
 
 
 def _source(study: Study, table: DataTable, base: Path) -> Source:
-    """Where rows come from; scored pairs are the test where they are several files, and always for plain texts."""
+    """Where rows come from; scored pairs are the test where they are several files, or unlike what is trained on."""
     given = () if table.test is None else (table.test,) if isinstance(table.test, str) else table.test
     tests = [_absolute(name, base) for name in given]
     source = _own_source(table, base)
     several = len(tests) > 1 or table.suite is not None or table.test_limit is not None
-    if not several and not any(Path(test).is_dir() for test in tests) and not _plain(study, source):
+    several = several or any(Path(test).is_dir() for test in tests)
+    if not several and not _plain(study, source) and not (tests and _scored_apart(study, source, tests[0])):
         return replace(source, test=tests[0] if tests else None)
     if not tests:
         message = "these are plain texts, which have nothing to be tested by"
@@ -233,6 +257,26 @@ def _plain(study: Study, source: Source) -> bool:
     trained = [contender for contender in study.contenders if contender.untrained is None]
     views = all(views_suffice(study.recipe(contender)) for contender in trained)
     return views and rows_of(source)[0].shape == "texts"
+
+
+def _scored_apart(study: Study, source: Source, test: str) -> bool:
+    """Whether the test is of scored pairs, and all train on pairs, triplets or rankings that have no such scores."""
+    from nearfar.assembly.data import compares_pairs, kind_of, views_suffice
+
+    records = rows_of(source)[0]
+    for contender in study.contenders:
+        if contender.untrained is None:
+            recipe = study.recipe(contender)
+            kind = kind_of(records, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+            if kind not in ("pairs", "positives", "triplets", "ranking"):
+                return False
+    for layout in (source.layout, {}):  # scored pairs of another file may have the usual names
+        try:
+            found = rows_of(replace(source, file=test, layout=layout))[0]
+        except DataError:
+            continue
+        return found.shape == "pairs" and found.scores is not None
+    return False
 
 
 def _own_source(table: DataTable, base: Path) -> Source:
@@ -314,8 +358,47 @@ def _by_kind(kinds: Mapping[tuple[str, str], str]) -> str:
     return "; ".join(f"{name} on {data}: {', '.join(SCORES[kind])}" for (data, name), kind in list(kinds.items())[:4])
 
 
+def _measurable(
+    table: DataTable, records: Records, official: Records | None, kinds: AbstractSet[str], metric: str
+) -> tuple[list[Problem], list[str]]:
+    """What keeps the rows of a test file from being tested on, and what should be known about them."""
+    from nearfar.assembly.data import kind_of
+
+    if official is None or not isinstance(table.test, str) or kinds == {"plain"}:
+        return [], []
+    named = replace(official, source=table.test)
+    problems, notes = compare(replace(records, source=table.file), named, "test")
+    if "classes" not in kinds:  # pairs may be measured on rows of another kind
+        problems = []
+    if kinds != {"classes"}:
+        kind = kind_of(named, pairwise=True)
+        if isinstance(kind, Problem):
+            problems.append(kind)
+        elif metric not in SCORES[kind]:
+            message = f"the study compares {metric}, and such test rows have {', '.join(SCORES[kind])}"
+            remedy = "Test on rows like those that are trained on, or on scored pairs."
+            problems.append(Problem(table.test, message, remedy))
+    return problems, notes
+
+
+def _untaught(table: DataTable, drawn: Records, official: Records, seed: int) -> list[Problem]:
+    """Classes that are tested on, and that a limit leaves without a text to train on."""
+    absent = sorted(set(official.labels or ()) - set(drawn.labels or ()))
+    if not absent:
+        return []
+    more = f", and {counted(len(absent) - 1, 'other class', 'other classes')}" if len(absent) > 1 else ""
+    message = f"class {absent[0]!r} is tested on, but has no text among the {len(drawn):,} of seed {seed}{more}"
+    return [Problem(table.file, message, "Set a larger limit of this data set, with a text of each class at least.")]
+
+
 def _divisible(
-    study: Study, table: DataTable, records: Records, official: Records | None, sizes: tuple[int | None, ...]
+    study: Study,
+    table: DataTable,
+    records: Records,
+    official: Records | None,
+    sizes: tuple[int | None, ...],
+    *,
+    classes: bool,
 ) -> list[Problem]:
     """What stands in the way of the folds, of any size and seed."""
     settings, found = study.settings, list[Problem]()
@@ -328,7 +411,10 @@ def _divisible(
             try:
                 drawn = records if size is None else records.take(limit(records, size, seed=seed))
                 if official is not None:
+                    found += _untaught(table, drawn, official, seed) if classes else []
                     found += _searchable(study, table, drawn, seed)
+                    if found:
+                        return found
                     continue
                 small = [(name, n) for name, n in Counter(drawn.labels or ()).items() if n < k]
                 if small and settings.rare == "refuse":

@@ -236,6 +236,11 @@ def clear_leftovers(study: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def has_records(study: Path) -> bool:
+    """Whether there are trials in a folder, also where nothing says any more of which study they are."""
+    return any((study / TRIALS).glob(f"*/{RECORD}"))
+
+
 def is_done(study: Path, name: str) -> bool:
     """Whether a trial has finished with scores."""
     return (record := find_record(study, name)) is not None and record.done
@@ -294,9 +299,9 @@ def read_records(study: Path) -> list[Record]:
 def read_predictions(record: Record) -> list[dict[str, Any]]:
     """One entry for each test row, where something is predicted for single rows.
 
-    ``row`` (from 0, in the data file), ``text`` or ``text_a`` and ``text_b``, then ``label``, ``predicted`` and
-    ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for pairs; for
-    triplets ``anchor``, ``positive``, ``negative`` and both cosines. None for scored pairs of other files.
+    ``row`` (from 0, among the usable rows of the data file), ``text`` or ``text_a`` and ``text_b``, then ``label``,
+    ``predicted`` and ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for
+    pairs; for triplets ``anchor``, ``positive``, ``negative`` and both cosines. None for scored pairs of other files.
     """
     return _lines(_folder(record) / PREDICTIONS)
 
@@ -343,7 +348,9 @@ def read_plan(study: Path) -> Plan:
             cells=tuple(Cell(**entry) for entry in values["cells"]),
         )  # fmt: skip
     except (KeyError, TypeError) as cause:
-        raise OutputError(f"{path}: this is no study of nearfar ({cause}). Run the study file again.") from cause
+        raise OutputError(
+            f"{path}: this is no study of nearfar ({cause}). Remove it, and run the study again."
+        ) from cause
 
 
 def plan_text(plan: Plan) -> str:

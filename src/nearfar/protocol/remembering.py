@@ -42,13 +42,15 @@ class State:
     searched: float | None = None
     """The minutes for which there was nothing more to try."""
     refit: str | None = None
-    """Whom the model folder is of, finished or not."""
+    """Who is trained on all rows, or is to be next."""
+    fitted: str | None = None
+    """Whom the finished model is of."""
 
     def write(self, out: Path, clock: Clock) -> None:
         """Keep it in the folder, with the time that was spent until now."""
         self.spent = clock.spent()
         values = {"format": FORMAT, "identity": self.identity, "spent": round(self.spent, 3),
-                  "searched": self.searched, "refit": self.refit}  # fmt: skip
+                  "searched": self.searched, "refit": self.refit, "fitted": self.fitted}  # fmt: skip
         write_whole(out / STATE, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -74,7 +76,8 @@ def open_state(out: Path, identity: dict[str, Any]) -> State:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         before = dict(values["identity"])
-        state = State(identity, float(values["spent"]), values["searched"], values["refit"])
+        refit = values["refit"]
+        state = State(identity, float(values["spent"]), values["searched"], refit, values.get("fitted", refit))
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise OutputError(
             f"{path}: this cannot be read ({cause}). Choose another --out, or remove the folder."

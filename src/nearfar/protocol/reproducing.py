@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,7 +197,7 @@ class _Shelf:
                     self._check_folds(name, rows, study)
             if role == "dev" or spec.changes:
                 file = self.place / ROWS / f"{name}-{role}.jsonl"
-                columns = self._store(rows, file)
+                columns = store_rows(rows, file)
                 path = file
                 if role != "dev":
                     placed = {key: value for key, value in placed.items() if key not in COLUMNS} | columns
@@ -231,13 +233,6 @@ class _Shelf:
             message = f"{name} is not run with --limit {wishes.limit:,}: {first.message}"
             remedy = "Give a larger --limit, or fewer --folds."
             raise DataError([replace(first, where=rows.source, line=None, message=message, remedy=remedy)]) from error
-
-    def _store(self, rows: Records, file: Path) -> dict[str, str]:
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            return write_rows(rows, file)
-        except OSError as cause:
-            raise OutputError(f"{file}: the rows cannot be written: {cause.strerror}. Choose another --out.") from cause
 
 
 def find_file(data: Path, paper: Paper, name: str) -> Path | None:
@@ -342,6 +337,21 @@ def settings_of(paper: Paper, settings: str) -> Values:
             f"{paper.name} has no settings {settings!r}; there are: {', '.join(known)}.{did_you_mean(settings, known)}"
         )
     return paper.settings[settings]
+
+
+def store_rows(rows: Records, file: Path) -> dict[str, str]:
+    """Write rows, and the folders they need; whoever reads them meanwhile has them whole. Returns their columns."""
+    aside = file.with_name(f".{file.name}-{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        columns = write_rows(rows, aside)
+        os.replace(aside, file)
+    except OSError as cause:
+        raise OutputError(f"{file}: the rows cannot be written: {cause.strerror}. Choose another --out.") from cause
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+    return columns
 
 
 def write_text(file: Path, text: str) -> None:

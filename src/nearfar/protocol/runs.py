@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,7 @@ def train(
 
     from nearfar.assembly import run
 
-    data: dict[str, Any] = dict(trial.values.get("data", {}))
+    data: dict[str, Any] = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
     for role, rows in (("train", records), ("dev", dev), ("test", test)):
         if rows is not None:
             data[role] = str(out.with_suffix(f".{role}.jsonl"))
@@ -104,6 +105,18 @@ def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]
     if trial.kind != "plain" and training.get("metric", "auto") == "auto":
         training["metric"] = trial.metric
     return build_recipe({**values, "data": dict(data), "training": training}, where=f"contender {trial.contender}")
+
+
+def named_as_given(told: str, trial: Trial, scratch: Path) -> str:
+    """A message with the user's file in place of those that :func:`train` writes, whose lines are those of its part."""
+    roles = {"train": "training", "dev": "dev", "test": "test"}
+    here = Path.cwd()
+    folders = [scratch, *([scratch.relative_to(here)] if scratch.is_relative_to(here) else ())]
+    for folder in map(str, folders):  # messages have the short name of what is below the current folder
+        rows = re.compile(rf"{re.escape(folder)}/[\w-]+\.({'|'.join(roles)})\.jsonl")
+        told = rows.sub(lambda found: f"{roles[found[1]]} rows of {trial.source.given}", told)
+        told = told.replace(f"{folder}/", "")
+    return told
 
 
 def write_rows(records: Records, path: Path) -> dict[str, str]:

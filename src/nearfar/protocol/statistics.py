@@ -28,6 +28,9 @@ FEWEST = 5
 EQUAL = 12
 """Significant digits of a score: what differs further behind is rounding, and counts as equal."""
 
+FINEST = 300
+"""Decimals that can be rounded to."""
+
 EXACT = 50
 """Differences up to which Wilcoxon's test goes through all signs."""
 
@@ -100,7 +103,8 @@ class Comparison:
     p: float
     """Of the corrected resampled t-test."""
     interval: Interval | None
-    """Of the corrected resampled t-test: without zero exactly where ``p`` is significant on its own."""
+    """Of the corrected resampled t-test: without zero exactly where ``p`` is significant on its own, save where all
+    differences are the same, which leave no width to it."""
     wilcoxon_p: float
     bootstrap: Interval | None
     without_contender: tuple[Pair, ...]
@@ -434,7 +438,7 @@ def _differences(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArr
     largest = float(np.abs([left, right]).max())
     if largest == 0:
         return left - right
-    return np.round(left - right, EQUAL - math.ceil(math.log10(largest)))
+    return np.round(left - right, min(EQUAL - math.ceil(math.log10(largest)), FINEST))
 
 
 def _vector(values: Vector) -> NDArray[np.float64]:

@@ -163,7 +163,9 @@ class ContenderTable:
     """A way to train, under a name."""
 
     name: Annotated[str, Key("What tables call the contender.")]
-    recipe: Annotated[str | None, Key("A recipe file to begin with; its data and its seed do not count.")] = None
+    recipe: Annotated[
+        str | None, Key("A recipe file to begin with; its rows, its limit and its seed do not count, its dev does.")
+    ] = None  # fmt: skip
     untrained: Annotated[
         Untrained | None,
         Key(
@@ -249,14 +251,13 @@ def read_study(path: Path) -> Study:
     for table, own in zip(file.contender, owns, strict=True):
         layers = [common, own]
         if table.recipe is not None:
-            named = (base / table.recipe).absolute()
-            read_recipe(named)  # says what is wrong in that file
-            layers.insert(1, (_foreign(named), {}))
+            layers.insert(1, (_foreign((base / table.recipe).absolute()), {}))
         merged, found = _merged(layers)
         contenders.append(
             Contender(table.name, merged, own[0], table.search, found, table.untrained, table.random_letters)
         )
     study = Study(path, where, file.study, file.data, tuple(contenders))
+    study = replace(study, contenders=tuple(_with_fractions(study, each) for each in contenders))
     for contender in study.contenders:
         problems += _check(study, contender)
     if problems:
@@ -277,6 +278,33 @@ def with_key(values: Mapping[str, Any], key: str, value: object) -> Values:
         **values,
         first: with_key(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
     }
+
+
+def with_paths(values: Mapping[str, Any], recipe: Recipe) -> Values:
+    """The values of a recipe, but with the paths that it was resolved to: folders of encoders, and a dev file."""
+    told = {**values}
+    if "name" in told.get("encoder", {}):
+        told["encoder"] = {**told["encoder"], "name": recipe.encoder.name}
+    if isinstance(told.get("data", {}).get("dev"), str):
+        told["data"] = {**told["data"], "dev": recipe.data.dev}
+    if "objective" in told:
+        told["objective"] = _with_folders(told["objective"], recipe.objective)
+    if "stage" in told:
+        told["stage"] = [
+            {**table, **({"objective": _with_folders(own, stage.objective)} if (own := table.get("objective")) else {})}
+            for table, stage in zip(told["stage"], recipe.stage, strict=True)
+        ]
+    return told
+
+
+def _with_folders(values: Mapping[str, Any], objective: Any) -> Values:
+    """The values of an objective, and of the parts of a blend, with the folder of its own encoder."""
+    told = {**values}
+    if "weighting" in told:
+        told["weighting"] = objective.weighting
+    if "parts" in told:
+        told["parts"] = {name: _with_folders(part, objective.parts[name]) for name, part in told["parts"].items()}
+    return told
 
 
 def _content(path: Path, where: str) -> bytes:
@@ -321,16 +349,13 @@ def _flatten_space(table: Values, lines: Lines, path: KeyPath) -> None:
 
 
 def _foreign(path: Path) -> Values:
-    """The values of a recipe file that a contender begins with."""
+    """The values of a recipe file that a contender begins with; its paths count from its own folder."""
     import tomllib
 
-    values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    recipe = resolve_paths(read_recipe(path), path.parent)  # says what is wrong in that file
+    values = with_paths(tomllib.loads(path.read_text(encoding="utf-8-sig")), recipe)
     values.pop("seed", None)
     data = {key: value for key, value in values.pop("data", {}).items() if key not in ELSEWHERE and key != "limit"}
-    for name, folder in (("encoder", "name"), ("objective", "weighting")):
-        named = values.get(name, {}).get(folder)
-        if isinstance(named, str) and (path.parent / named).is_dir():
-            values[name][folder] = str(path.parent / named)
     return {**values, "data": data} if data else values
 
 
@@ -339,6 +364,9 @@ def _merged(layers: list[tuple[Values, Lines]]) -> tuple[Values, Lines]:
     values: Values = {}
     lines: Lines = {}
     for layer, found in layers:
+        if "objective" in layer and "stage" not in layer:  # stages would be trained in place of it
+            values.pop("stage", None)
+            lines = {path: line for path, line in lines.items() if path[0] != "stage"}
         for name, table in layer.items():
             before = values.get(name)
             other = name == "objective" and isinstance(table, dict) and "name" in table
@@ -403,6 +431,24 @@ def sizes_of(table: DataTable) -> tuple[int | None, ...]:
     """The limits of a data set as numbers; None for all rows."""
     given = table.limit if isinstance(table.limit, tuple) else (table.limit,)
     return tuple(dict.fromkeys(SIZES[size] if isinstance(size, str) else size for size in given))
+
+
+def _with_fractions(study: Study, contender: Contender) -> Contender:
+    """The contender with its ranges as they are meant: from 0 to 1 there are fractions, where a key takes them."""
+    if contender.search is None:
+        return contender
+
+    def meant(key: str, choices: tuple[str | int | float | bool, ...] | Range) -> Any:
+        if not (isinstance(choices, Range) and isinstance(choices.low, int) and isinstance(choices.high, int)):
+            return choices
+        try:
+            study.recipe(contender, {key: choices.low + 0.5})
+        except RecipeError:
+            return choices
+        return replace(choices, low=float(choices.low), high=float(choices.high))
+
+    space = {key: meant(key, choices) for key, choices in contender.search.space.items()}
+    return replace(contender, search=replace(contender.search, space=space))
 
 
 def _check(study: Study, contender: Contender) -> list[Problem]:

@@ -30,7 +30,7 @@ from nearfar.protocol.observing import (
     vectors_before,
 )
 from nearfar.protocol.records import JOURNAL, MAP, PREDICTIONS, Record, journals, map_bytes
-from nearfar.protocol.runs import Source, Trial, recipe_of, train
+from nearfar.protocol.runs import Source, Trial, named_as_given, recipe_of, train
 from nearfar.protocol.search import choose_settings
 from nearfar.protocol.suites import examine, merged, plain_rows, random_letters, require_scored
 
@@ -134,11 +134,11 @@ def warm_up() -> None:
 
 
 def reason_of(error: NearfarError, trial: Trial, scratch: Path) -> str:
-    """What went wrong, with the names of the user's files in place of those in a folder that is gone."""
-    told = str(error)
-    for role, given in (("train", trial.source.given), ("test", f"test rows of {trial.source.given}")):
-        told = told.replace(str(scratch / f"model.{role}.jsonl"), given)
-    return told.replace(f"{scratch}/", "")
+    """What went wrong, with the names of the user's files in place of those in a folder that is gone.
+
+    Lines are those of the rows that were drawn, and so the rows are called.
+    """
+    return named_as_given(str(error), trial, scratch)
 
 
 def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None) -> tuple[dict[str, Any], Files]:

@@ -110,17 +110,19 @@ def _refit(
     from nearfar.encoding.bundle import CARD
 
     folder = request.out / MODEL
-    same = state.refit == winner
-    if same and (folder / CARD).is_file():
+    same, finished = state.refit == winner, (folder / CARD).is_file()
+    if finished and state.fitted == winner:
         watcher.notice(f"{folder} is {winner}, trained on all rows already")
         return
-    state.refit = winner
+    if not (same or finished):  # somebody else's training, which nobody goes on with; a model stays until ours begins
+        shutil.rmtree(folder, ignore_errors=True)
+    state.refit, state.fitted = winner, None
     state.write(request.out, clock)
     name = next(cell.id for cell in planned.plan.cells if cell.contender == winner)
     trial = replace(planned.trials[name], contender=winner, seed=request.seed)
     source = trial.source
     data = {**trial.values.get("data", {}), "train": source.file, **source.layout, "invalid": source.invalid}
-    begun = same and folder.is_dir() and any(folder.iterdir())
+    begun = same and not finished and folder.is_dir() and any(folder.iterdir())
     drawn = [f"data.{key}" for key in ("limit", "per_class") if key in data]
     what = f"what {' and '.join(drawn)} leaves of the" if drawn else "all"
     watcher.notice(f"{winner} is trained on {what} {planned.plan.data[0].rows:,} rows")
@@ -132,6 +134,7 @@ def _refit(
             f"stopped while {winner} was trained on all rows; all trials are in {request.out}, and the same command "
             "goes on."
         ) from None
+    state.fitted = winner
 
 
 def forget_failed(out: Path, plan: Plan) -> None:
