@@ -68,6 +68,8 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "xlnet": lambda: transformers.XLNetTokenizerFast(vocab=_xlnet_pieces()),
     "modernbert": _modernbert_tokenizer,
 }
+TOKENIZERS |= {"xlm-roberta": TOKENIZERS["roberta"], "camembert": TOKENIZERS["roberta"]}
+TOKENIZERS |= dict.fromkeys(("albert", "xlm"), _modernbert_tokenizer)
 CONFIGS: dict[str, Callable[[], Any]] = {
     "bert": lambda: transformers.BertConfig(
         vocab_size=len(vocabulary()), max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
@@ -91,6 +93,18 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, local_attention=8,
         global_attn_every_n_layers=2, pad_token_id=0, bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3,
         **SIZES,
+    ),
+    "xlm-roberta": lambda: transformers.XLMRobertaConfig(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=1, **SIZES
+    ),
+    "camembert": lambda: transformers.CamembertConfig(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=1, **SIZES
+    ),
+    "albert": lambda: transformers.AlbertConfig(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, embedding_size=16, **SIZES
+    ),
+    "xlm": lambda: transformers.XLMConfig(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, emb_dim=32, n_layers=2, n_heads=4, pad_index=0
     ),
 }  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_a_native_head_opens_everywhere_to_the_same_probabilities(tiny, tmp_path
     chances = model.probabilities(TEXTS, batch_size=4)
     with quiet_transformers():
         classify = pipeline("text-classification", str(tmp_path), top_k=None, device="cpu")
-    piped = classify(TEXTS, truncation=True, max_length=LIMIT)
+    piped = classify(TEXTS, truncation=True)  # where the training cut them
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     network = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     with torch.no_grad():
@@ -185,6 +185,29 @@ def test_a_saved_folder_is_an_encoder_to_train_further(tiny, tmp_path, pooling):
     with torch.no_grad():
         states = base(**again.tokenizer(TEXTS[0], return_tensors="pt"))[0][0]
     close(states, states_of(tmp_path, TEXTS[0]))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlnet"])
+def test_a_head_for_other_labels_is_drawn_anew(tiny, tmp_path, family):
+    """Else as many other classes would begin with the weights of the old ones, whatever the seed; the rest stays."""
+    old = saved(tmp_path, tiny(family)).model.network.state_dict()
+    same, turned, others = (
+        [build(str(tmp_path), classes=classes, seed=seed) for seed in (1, 2)]
+        for classes in (tuple(label.upper() for label in LABELS[:2]) + LABELS[2:], LABELS[::-1], ("x", "y", "z"))
+    )
+    for built in same:
+        assert all(torch.equal(weight, old[name]) for name, weight in built.model.network.state_dict().items())
+        assert not any("class head" in note for note in built.notes)
+    for first, second in (turned, others):
+        one, two = first.model.network.state_dict(), second.model.network.state_dict()
+        drawn = {name for name in old if not torch.equal(one[name], old[name])}
+        assert {len(old[name]) for name in drawn} == {len(LABELS)}
+        assert {name for name in old if not torch.equal(one[name], two[name])} == {
+            name for name in drawn if "bias" not in name
+        }
+        assert [note for note in first.notes if "class head" in note] == [
+            f"the class head of {tmp_path} is for other labels (near, far, außerhalb), so a new one is drawn"
+        ]
 
 
 @pytest.mark.parametrize("classes", [None, ("one", "two")])

@@ -7,9 +7,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from nearfar.encoding import build, find, load, sources
+from nearfar.encoding.encoder import quiet_transformers
 from nearfar.errors import EncoderError
 
 with_minilm = pytest.mark.skipif(
@@ -35,7 +38,8 @@ def sentence_transformer(folder: Path, pooling: dict, *others: str) -> str:
     kinds = ["Transformer", "Pooling", *others]
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds) if place)]
     modules = [
-        {"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in zip(paths, kinds, strict=True)
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(zip(paths, kinds, strict=True))
     ]
     write(folder, "config.json", {"model_type": "bert"})
     write(folder, "modules.json", modules)
@@ -110,6 +114,18 @@ def test_without_the_package_minilm_is_the_one_of_the_hub(fresh_search, tiny, tm
         find("minilm")
 
 
+def test_a_repository_of_pickles_alone_is_refused_with_the_reason(tiny, tmp_path, monkeypatch):
+    """They are not even fetched, so the folder in the cache does not show them."""
+    folder = shutil.copytree(tiny("bert"), tmp_path / "encoder")
+    (folder / "model.safetensors").unlink()
+    hub_cache(tmp_path / "cache", "someone/old", folder)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(
+        EncoderError, match=r"someone/old: there are no weights in safetensors.*never reads pickled ones"
+    ):
+        load("someone/old")
+
+
 def test_a_folder_without_config_is_no_encoder(tmp_path):
     """The message says which folders are."""
     with pytest.raises(EncoderError, match=r"holds no config\.json.*saved by nearfar, transformers or"):
@@ -139,6 +155,13 @@ def test_a_file_is_no_folder(tmp_path):
 def test_names_with_blanks_are_refused(name):
     """Neither a folder nor an id on the hub."""
     with pytest.raises(EncoderError, match="neither a folder nor an id on the hub; try 'minilm'"):
+        find(name)
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/model", "x" * 300, "a" * 300 + "/b/c"])
+def test_names_that_no_folder_can_have_are_refused(name):
+    """In our words, as any other name that leads nowhere."""
+    with pytest.raises(EncoderError, match=r"there is no such folder\.|the encoder cannot be opened"):
         find(name)
 
 
@@ -184,6 +207,55 @@ def test_layers_that_nearfar_does_not_have_are_refused(tmp_path, layer):
 
     with pytest.raises(EncoderError, match=f"has a {layer} layer behind its encoder"):
         find(name)
+
+
+@pytest.mark.parametrize("kind", ["surprise.Normalize", "surprise.Transformer", "sentence_transformers_too.Normalize"])
+def test_layers_of_other_code_are_refused_whatever_their_name(tmp_path, kind):
+    """They are not those of sentence-transformers, and their code is not run."""
+    name = sentence_transformer(tmp_path, {"pooling_mode": "cls"})
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    write(tmp_path, "modules.json", [*modules, {"path": "2_Normalize", "type": kind}])
+
+    with pytest.raises(EncoderError, match=f"has a {kind} layer behind its encoder"):
+        find(name)
+
+
+@pytest.fixture
+def stated(tiny, tmp_path) -> Path:
+    """A tiny encoder that knows capitals, in the layout of sentence-transformers."""
+    folder = Path(shutil.copytree(tiny("roberta"), tmp_path / "encoder"))
+    config = (folder / "config.json").read_text()
+    sentence_transformer(folder, {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True})
+    write(folder, "config.json", config)
+    return folder
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_texts_are_put_in_lower_case_where_sentence_transformers_does(stated, lower):
+    """Else an encoder of lower case reads capitals it has never seen."""
+    write(stated, "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": lower})
+    texts = ["Capital LETTERS", "none at all"]
+    with quiet_transformers():
+        expected = SentenceTransformer(str(stated), device="cpu").encode(texts)
+    found = load(stated).embed(texts)
+
+    assert np.abs(found - expected).max() < 1e-5
+    assert (np.abs(load(stated).embed(["capital letters"]) - found[:1]).max() < 1e-5) == lower
+    built = build(str(stated), classes=None, seed=0)
+    assert (built.tokenizer("A").input_ids == built.tokenizer("a").input_ids) == lower
+
+
+def test_a_prompt_in_front_of_every_text_is_not_left_out_in_silence(stated):
+    """Vectors without it would be others than the folder's own; training without it is told."""
+    config = {"prompts": {"query": "query: ", "none": ""}, "default_prompt_name": "query"}
+    write(stated, "config_sentence_transformers.json", config)
+    with pytest.raises(EncoderError, match="puts the prompt 'query: ' in front of every text"):
+        load(stated)
+    (note,) = (note for note in build(str(stated), classes=None, seed=0).notes if "prompt" in note)
+    assert note.startswith("texts are read without the prompt 'query: '")
+    for chosen in ("none", None):
+        write(stated, "config_sentence_transformers.json", config | {"default_prompt_name": chosen})
+        assert load(stated).embed(["a text"]).shape == (1, 32)
 
 
 @pytest.mark.parametrize("file", ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config.json"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import processors
 from transformers import AutoTokenizer
 
 from nearfar.encoding import tokenize, tokens
@@ -118,6 +119,26 @@ def test_a_text_of_unknown_signs_is_a_text(toy):
     assert row_of(table, 0) == [toy.cls_token_id, toy.unk_token_id, toy.unk_token_id, toy.sep_token_id]
     assert row_of(table, 1) == [toy.cls_token_id, toy.unk_token_id, toy.sep_token_id]
     assert table.truncated == 0
+
+
+@pytest.mark.parametrize(("columns", "special"), [([["a long text"]], 2), ([["a long text"], ["another one"]], 3)])
+def test_a_limit_below_the_special_tokens_is_refused(toy, columns, special):
+    """Tokenizers would then cut nothing, and the texts would be longer than the encoder reads."""
+    with pytest.raises(SettingError, match=rf"max_length is {special - 1}, but .* has {special} special tokens"):
+        tokenize(toy, columns, max_length=special - 1)
+    assert tokenize(toy, columns, max_length=special).lengths.tolist() == [special]
+
+
+def test_a_text_without_any_token_is_refused(toy):
+    """There is nothing to make a vector of."""
+    inner = toy.backend_tokenizer
+    before, inner.post_processor = inner.post_processor, processors.TemplateProcessing(single="$A", pair="$A $B")
+    try:
+        assert tokenize(toy, [["a", "b c"]], max_length=8).lengths.tolist() == [1, 2]
+        with pytest.raises(SettingError, match=r"text 1 has no tokens, .*: ' '\. Leave such texts out"):
+            tokenize(toy, [["a", " "]], max_length=8)
+    finally:
+        inner.post_processor = before
 
 
 def test_a_third_column_is_refused(toy):

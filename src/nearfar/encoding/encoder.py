@@ -24,7 +24,8 @@ from nearfar.errors import EncoderError, SettingError
 
 DROPOUTS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_dropout", "attention_dropout", "dropout",
-    "embedding_dropout", "mlp_dropout", "summary_last_dropout", "seq_classif_dropout", "classifier_dropout",
+    "embedding_dropout", "mlp_dropout", "activation_dropout", "dropout_rate", "pooler_dropout", "summary_first_dropout",
+    "summary_last_dropout", "seq_classif_dropout", "classifier_dropout_prob", "classifier_dropout",
 )  # fmt: skip
 
 
@@ -257,6 +258,7 @@ def build(
     source = find(name)
     native = classes is not None and pooling is None
     config = open_config(source)
+    before = labels_of(config)
     if native and classes is not None:
         config.id2label = dict(enumerate(classes))
         config.label2id = {label: place for place, label in enumerate(classes)}
@@ -269,6 +271,8 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network, fresh = open_network(source, config, native=native)
+        renamed = native and before is not None and classes is not None and not _alike(before, classes)
+        redrawn = renamed and _redraw(network, fresh)
         if classes is not None and not native:
             head = LinearHead(int(config.hidden_size), len(classes), dropout=0.1 if dropout is None else dropout)
     tokenizer = open_tokenizer(source)
@@ -276,6 +280,8 @@ def build(
     if chosen == "pooler":
         require_pooler(network.base_model, name)
     notes = [source.note] if source.note else []
+    if redrawn:
+        notes.append(f"the class head of {name} is for other labels ({', '.join(before or ())}), so a new one is drawn")
     unexpected = sorted(key for key in fresh if not _of_class_head(key, network, native=native))
     if unexpected and source.location:
         notes.append(f"not in the checkpoint of {name}, so drawn at random: {', '.join(unexpected[:6])}"
@@ -303,6 +309,39 @@ def open_config(source: Source) -> Any:
         return AutoConfig.from_pretrained(source.location, trust_remote_code=False)
 
 
+def labels_of(config: Any) -> tuple[str, ...] | None:
+    """The classes of a classifier of transformers; None for any other, and for heads of scores or of many labels."""
+    kinds = getattr(config, "architectures", None) or []
+    if not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
+        return None
+    if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
+        return None
+    return tuple(str(config.id2label.get(place, place)) for place in range(config.num_labels))
+
+
+def _alike(labels: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether these are the same classes in the same order, but for capitals."""
+    return [label.casefold() for label in labels] == [other.casefold() for other in others]
+
+
+def _redraw(network: Any, fresh: set[str]) -> bool:
+    """Draw what tells the classes apart anew where it came from the checkpoint; whether there was any."""
+    from transformers import AutoModelForSequenceClassification
+
+    classes = int(network.config.num_labels)
+    known = {
+        name: weight
+        for name, weight in network.named_parameters()
+        if _of_class_head(name, network, native=True) and name not in fresh and len(weight) == classes
+    }
+    if known:
+        kind: Any = AutoModelForSequenceClassification
+        drawn = dict(kind.from_config(network.config, dtype=torch.float32).named_parameters())
+        for name, weight in known.items():
+            weight.data.copy_(drawn[name].data)
+    return bool(known)
+
+
 def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set[str]]:
     """The weights in fp32, and the names of those that the checkpoint did not hold."""
     from transformers import AutoModel, AutoModelForSequenceClassification
@@ -327,6 +366,8 @@ def open_tokenizer(source: Source) -> Any:
 
     with _refusals(source), quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
+    if source.lower and tokenizer.is_fast:
+        _lower_first(tokenizer.backend_tokenizer)
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise EncoderError(
             f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder whole?"
@@ -336,6 +377,13 @@ def open_tokenizer(source: Source) -> Any:
             f"{source.name}: its tokenizer has no padding token, so this is no text encoder nearfar can use."
         )
     return tokenizer
+
+
+def _lower_first(tokenizer: Any) -> None:
+    from tokenizers import normalizers
+
+    own = tokenizer.normalizer
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *([] if own is None else [own])])
 
 
 def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | None) -> int:

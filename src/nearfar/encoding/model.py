@@ -17,6 +17,7 @@ from nearfar.encoding.encoder import (
     Output,
     TextModel,
     choose_length,
+    labels_of,
     open_config,
     open_network,
     open_tokenizer,
@@ -155,9 +156,14 @@ def load(name: str | Path) -> Model:
     config = open_config(source)
     tokenizer = open_tokenizer(source)
     if card is None:
-        architectures = getattr(config, "architectures", None) or []
-        native = any(str(kind).endswith("ForSequenceClassification") for kind in architectures)
-        labels = tuple(config.id2label[place] for place in range(config.num_labels)) if native else None
+        if source.prompt:
+            raise EncoderError(
+                f"{name}: sentence-transformers puts the prompt {source.prompt!r} in front of every text, and nearfar "
+                "does not, so its vectors would be others. Save it without a default_prompt_name, and put the prompt "
+                "into the texts."
+            )
+        labels = labels_of(config)
+        native = labels is not None
     else:
         native, labels = card.native, card.labels
     head: Head | None = None

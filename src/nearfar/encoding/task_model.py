@@ -24,6 +24,7 @@ from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, in_batches, load
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
+from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
 from nearfar.errors import EncoderError, SettingError, did_you_mean
 
@@ -234,6 +235,13 @@ class TaskModel:
         if len(texts) != (1 if card.reads == "texts" else 2):
             wanted = "single texts" if card.reads == "texts" else "pairs of texts"
             raise SettingError(f"task {card.name!r} reads {wanted}; got {len(texts)} columns of texts.")
+        if any(isinstance(column, str) for column in texts):
+            raise SettingError(
+                f"task {card.name!r}: give lists of texts, one for each column, not a string: [['...']]."
+            )
+        if len({len(column) for column in texts}) > 1:
+            sizes = " and ".join(str(len(column)) for column in texts)
+            raise SettingError(f"task {card.name!r}: the columns of texts must have the same length, got {sizes}.")
         table, columns = lay_out(self.model.tokenizer, texts, card.reads, self.model.card.max_length)
         encoder = self.network.encoder
         vectors = in_batches(encoder, table, batch_size, lambda output: output.embedding, width=encoder.dim)
@@ -283,7 +291,7 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
     model = model or load(name)
     if not is_task_model(model.card):
         raise SettingError(f"{name}: this model has no tasks; --task is for models trained with [[task]] tables.")
-    path = Path(name) / WEIGHTS
+    path = Path(find(str(name)).location) / WEIGHTS
     try:
         cards = [_card(values) for values in model.card.task["tasks"]]
         network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))

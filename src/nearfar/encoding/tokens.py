@@ -128,6 +128,13 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
     """One column of texts, or two that are joined in the tokenizer's own pair format, to a table of tokens."""
     if len(columns) not in (1, 2):
         raise SettingError(f"tokenize takes one column of texts, or two to join, got {len(columns)}.")
+    special = tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
+    if max_length < special:  # tokenizers then cut nothing at all
+        what = "a joined pair" if len(columns) == 2 else "a text"
+        raise SettingError(
+            f"encoder.max_length is {max_length}, but {what} has {special} special tokens of this encoder alone; "
+            f"set more than {special}."
+        )
     typed = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int32]] = []
@@ -148,6 +155,12 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
             truncated += sum(len(row) >= max_length for row in rows)
         else:
             truncated += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    if 0 in lengths:
+        place = lengths.index(0)
+        raise SettingError(
+            f"text {place} has no tokens, as this tokenizer adds no special ones: {columns[0][place]!r:.60}. "
+            "Leave such texts out."
+        )
     empty = np.zeros(0, dtype=np.int32)
     return TokenTable(
         ids=np.concatenate([empty, *ids]),
