@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from nearfar.data import Layout, Records, read
+from nearfar.data import Layout, Records, read, values
 from nearfar.data.columns import PAIRS, PLAIN, SINGLES, TARGETS
 from nearfar.errors import DataError, Problem
 
@@ -222,6 +223,15 @@ def test_labels(tmp_path: Path, value: str) -> None:
     """Strings stay but for blanks around, numbers and truth values get their name."""
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "label": {value}}}')
     assert read(str(tmp_path / "a.jsonl")).labels == [LABELS[value]]
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [("3", "3"), ("-1.00", "-1"), ("9" * 38, "9" * 38), ("0.5", values.NOT_LABEL), ("NaN", values.NO_LABEL)],
+)
+def test_decimals_are_labels_where_they_are_whole(value: str, label: object) -> None:
+    """As databases export whole numbers to Parquet."""
+    assert values.label_of(Decimal(value)) == label
 
 
 def test_equal_labels_of_different_kinds(tmp_path: Path) -> None:

@@ -155,6 +155,23 @@ def test_csv_without_header(tmp_path: Path) -> None:
     assert only(put(tmp_path, "c.csv", "one,x,1\n"), layout).message == "3 fields where data.columns has 2"
 
 
+@pytest.mark.parametrize(
+    ("columns", "first", "text", "notes"),
+    [
+        (("text",), "one; two", "one; two", 0),
+        (("label", "text"), "x;one, two, three", "one, two, three", 1),
+        (("label", "text"), "x\tone, two, three", "one, two, three", 1),
+        (("label", "text"), "x,one; two; three", "one; two; three", 0),
+    ],
+)
+def test_csv_without_header_is_split_by_the_number_of_columns(
+    tmp_path: Path, columns: tuple[str, ...], first: str, text: str, notes: int
+) -> None:
+    """Texts have commas and semicolons, too; only a delimiter other than the comma is noted."""
+    records = read(put(tmp_path, "a.csv", f"{first}\n"), Layout(columns=columns))
+    assert (records.texts, len(records.notes)) == (([text],), notes)
+
+
 def test_columns_without_use_are_noted(tmp_path: Path) -> None:
     """data.columns on a JSON Lines file does nothing, and says so."""
     assert "data.columns" in read(put(tmp_path, "a.jsonl", '{"text": "x"}'), Layout(columns=("a",))).notes[0]

@@ -24,7 +24,7 @@ def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, ledger: Ledge
         nothing(ledger)
         return
     csv.field_size_limit(_LARGEST)
-    delimiter = _delimiter(first.text, ledger)
+    delimiter = _delimiter(first.text, columns, ledger)
     current = first.text
 
     def texts() -> Iterator[str]:
@@ -106,17 +106,17 @@ def _first(lines: Iterator[Line], ledger: Ledger) -> Line | None:
     return None
 
 
-def _delimiter(header: str, ledger: Ledger) -> str:
-    bare = re.sub(r'"[^"]*"', "", header)
-    if "," not in bare:
-        for other in (";", "\t"):
-            if other in bare:
-                name = _NAMES[other]
-                ledger.notes.append(
-                    f"the fields are taken to be separated by {name}s: the first line has no comma but a {name}"
-                )
-                return other
-    return ","
+def _delimiter(line: str, columns: Sequence[str] | None, ledger: Ledger) -> str:
+    """What separates the fields of the first line, which without ``columns`` is the header."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    there = [sign for sign in _NAMES if sign in bare] or [","]
+    fitting = [sign for sign in dict.fromkeys((",", *there)) if columns and bare.count(sign) == len(columns) - 1]
+    chosen = (fitting or there)[0]
+    if chosen != ",":
+        name = _NAMES[chosen]
+        why = "then has as many fields as data.columns" if fitting else f"has no comma but a {name}"
+        ledger.notes.append(f"the fields are taken to be separated by {name}s: the first line {why}")
+    return chosen
 
 
 def _broken(error: str, line: int, last: int, ledger: Ledger) -> None:

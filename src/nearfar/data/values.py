@@ -52,8 +52,8 @@ def text_fault(value: object) -> Fault:
 def label_of(value: object) -> str | Fault:
     """The class name a value stands for.
 
-    >>> label_of(" spam "), label_of(1.0), label_of(True), label_of("1.0")
-    ('spam', '1', 'true', '1.0')
+    >>> label_of(" spam "), label_of(1.0), label_of(True), label_of("1.0"), label_of(Decimal(3))
+    ('spam', '1', 'true', '1.0', '3')
     """
     if isinstance(value, str):
         label = value.strip()
@@ -64,10 +64,10 @@ def label_of(value: object) -> str | Fault:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, float):
+    if isinstance(value, float | Decimal):  # databases export whole numbers as decimals
         if math.isnan(value):
             return NO_LABEL
-        return str(int(value)) if value.is_integer() else NOT_LABEL
+        return str(int(value)) if math.isfinite(value) and value == int(value) else NOT_LABEL
     if value is None:
         return NO_LABEL
     return MANY_LABELS if isinstance(value, list | tuple) else NOT_LABEL

@@ -259,7 +259,11 @@ class BatchSoftmax:
     ] = "row"
     threshold: Annotated[
         float | None,
-        Key("A pair whose target, from 0 to 1, is above counts as a positive; unset means 0.5 for graded scores."),
+        Key(
+            "A pair whose target, from 0 to 1, is above counts as a positive; unset means 0.5 for graded scores.",
+            at_least=0,
+            below=1,
+        ),
     ] = None
     reduction: Annotated[
         Literal["positives", "all"], Key("Whether labeled negatives count as zeros in the mean or not at all.")
