@@ -285,6 +285,8 @@ def test_an_architecture_that_is_code_is_refused_and_not_run(encoder, tmp_path, 
     ("file", "changes"),
     [
         ("config.json", {"auto_map": NETWORK}),
+        ("config.json", {"attn_implementation": "someone/attention"}),
+        ("config.json", {"attn_implementation": "kernels-community/flash-attn2"}),
         ("tokenizer_config.json", {"auto_map": TOKENS}),
         ("tokenizer_config.json", {"auto_map": TOKENS, "tokenizer_class": "Tokens"}),
     ],

@@ -306,7 +306,9 @@ def open_config(source: Source) -> Any:
     from transformers import AutoConfig
 
     with _refusals(source):
-        return AutoConfig.from_pretrained(source.location, trust_remote_code=False)
+        config: Any = AutoConfig.from_pretrained(source.location, trust_remote_code=False)
+    config._attn_implementation = None  # a folder may name attention that is code on the hub
+    return config
 
 
 def labels_of(config: Any) -> tuple[str, ...] | None:
