@@ -182,6 +182,19 @@ def test_a_ranking_without_any_positive_is_refused_in_evaluation() -> None:
     assert "nothing to find" in errors
 
 
+@pytest.mark.parametrize("objective", ["contrastive-pairs", "pair-triplet", "simcse", "mirror"])
+def test_scores_in_between_are_refused_where_pairs_are_like_or_unlike(objective: str) -> None:
+    """Before the training, and not by the first batch that has one; scores of both ends are as good as labels."""
+    rows = [{"text_a": f"left {n}", "text_b": f"right {n}", "score": 5 * (n % 2)} for n in range(9)]
+    assert call("train", write("scores.jsonl", rows), "--objective", objective, "--encoder", "toy", "--dry-run")[0] == 0
+    rows += [{**rows[0], "text_a": "half", "score": 2.5}, {**rows[0], "text_a": "more", "score": 4}]
+    code, said = train(write("scores.jsonl", rows), objective=objective)
+    assert code == 1
+    assert f"scores.jsonl:10: {objective} takes a pair as like or unlike, and 2 scores lie between 0 and 5" in said
+    assert "(got '2.5'). Label the pairs 1 or 0, or take an objective for scores: cosine-mse" in said
+    assert not Path("model").exists()
+
+
 RANKED = ranking([1, 0], [0, 2])
 WITHOUT_IDS = [{"query": row["query"], "doc": row["doc"], "relevance": row["relevance"]} for row in RANKED]
 UNMEASURABLE = {

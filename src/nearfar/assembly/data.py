@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -22,12 +22,22 @@ from nearfar.data import (
     pair_targets,
     per_class,
     read,
+    score_range,
     share,
 )
 from nearfar.data.targets import contradictory
 from nearfar.errors import DataError, Problem, SettingError, counted
-from nearfar.recipe import Recipe
-from nearfar.recipe.objectives import Auto, Blend, PairObjective, ViewObjective
+from nearfar.recipe import Objective, Recipe
+from nearfar.recipe.objectives import (
+    Auto,
+    Blend,
+    ContrastivePairs,
+    Mirror,
+    PairObjective,
+    PairTriplet,
+    SimCSE,
+    ViewObjective,
+)
 
 AUTO_ROWS = 1_000
 """From this many rows on, ``dev = "auto"`` sets a share aside."""
@@ -37,6 +47,8 @@ AUTO_SHARE = 0.1
 Kind = Literal["classes", "scores", "pairs", "ranking", "triplets", "positives", "plain"]
 """What rows are for: texts with classes, pairs with a score, with yes or no, of a query and a document, of an anchor
 with a positive and a negative, of texts that belong together, or nothing but texts."""
+LIKE_OR_UNLIKE = (ContrastivePairs, PairTriplet, SimCSE, Mirror)
+"""Objectives to which a pair belongs together or does not, with nothing in between."""
 SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 
 
@@ -167,6 +179,8 @@ def read_data(recipe: Recipe, *, measured: bool = True) -> RunData:
         told += _left_out(train, classes, recipe)
     if kind == "plain" and len(set(train.texts[0])) < 2:
         raise DataError([_one_text(train)])
+    if kind == "scores" and (wrong := in_between(train, _objectives(recipe))):
+        raise DataError(wrong)
     return RunData(train, dev, test, classes, (*notes, *told), kind)
 
 
@@ -185,13 +199,37 @@ def compares_pairs(recipe: Recipe) -> bool | None:
 
 def views_suffice(recipe: Recipe) -> bool:
     """Whether all objectives can make pairs of single texts, by two views of each."""
+    parts = _objectives(recipe)
+    return bool(parts) and all(isinstance(part, get_args(ViewObjective)) for part in parts)
+
+
+def _objectives(recipe: Recipe) -> list[Objective]:
+    """The objectives of all stages, and of a blend all its parts."""
     named = [stage.objective for stage in recipe.stage] or [recipe.objective]
-    parts = [
+    return [
         part
         for objective in named
         for part in (objective.parts.values() if isinstance(objective, Blend) else (objective,))
     ]
-    return bool(parts) and all(isinstance(part, get_args(ViewObjective)) for part in parts)
+
+
+def in_between(train: Records, objectives: Sequence[Objective]) -> list[Problem]:
+    """What is wrong with scores for objectives that know like and unlike pairs only; no batch should find it out."""
+    names = [objective.name for objective in objectives if isinstance(objective, LIKE_OR_UNLIKE)]
+    ends = score_range(train) if names else ()
+    found = [row for row, score in enumerate(train.scores or ()) if names and score not in ends]
+    if not found:
+        return []
+    assert train.scores is not None
+    scores = f"{counted(len(found), 'score lies', 'scores lie')} between {ends[0]:g} and {ends[1]:g}"
+    return [
+        Problem(
+            train.source, f"{names[0]} takes a pair as like or unlike, and {scores}",
+            "Label the pairs 1 or 0, or take an objective for scores: cosine-mse, pearson, or batch-softmax with its "
+            "threshold.",
+            line=train.lines[found[0]], value=f"{train.scores[found[0]]:g}",
+        )
+    ]  # fmt: skip
 
 
 def kind_of(train: Records, *, pairwise: bool | None, plain: bool = False) -> Kind | Problem:
