@@ -204,7 +204,7 @@ def test_pairs_none_of_which_are_like_give_no_alignment(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("texts.txt", "--pairs", "texts.txt"), "alignment needs pairs"),
+        (("texts.txt", "--pairs", "texts.txt"), "Call the columns of the pairs text_a and text_b"),
         (("missing.txt",), "missing.txt: there is no such file"),
         (("-", "--pairs", "-"), "only one file can come from standard input"),
         (("texts.txt", "--before", "./nowhere"), "there is no such folder"),

@@ -384,6 +384,7 @@ def test_mine_says_that_all_texts_belong_together():
 
 
 REFUSALS = {
+    "a threshold that is no number": (["score", "pairs", "pairs-test.jsonl", "--threshold", "nan"], "finite number, got nan"),
     "vectors of a model of joined pairs": (["score", "joined", "pairs-test.jsonl"], "nearfar predict"),
     "search with joined pairs": (["search", "joined", "corpus.jsonl", "corpus.jsonl"], "batch-softmax"),
     "mine with joined pairs": (["mine", "joined", "pairs-test.jsonl", "--out", "x.jsonl"], "batch-softmax"),

@@ -57,7 +57,7 @@ def positive_pairs(records: Records) -> Positives:
     the positive.
     """
     if records.shape == "texts":
-        remedy = "Name both columns of the pairs, or a file that has pairs, such as one of STS."
+        remedy = "Call the columns of the pairs text_a and text_b, or give a file that has pairs, such as one of STS."
         raise DataError([Problem(records.source, "alignment needs pairs, and the file has single texts", remedy)])
     graded = records.shape == "pairs" and records.scores is not None and not {0.0, 1.0}.issuperset(records.scores)
     if graded:

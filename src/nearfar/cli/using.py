@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -77,6 +78,8 @@ def score_command(
     overwrite: bool,
 ) -> None:
     """Write one JSON object a pair: its texts, their cosine, and whether that is a yes."""
+    if threshold is not None and not math.isfinite(threshold):
+        raise SettingError(f"--threshold must be a finite number, got {threshold}.")
     check_target(out, overwrite=overwrite)
     model = load(model_name)
     require_vectors(model)
