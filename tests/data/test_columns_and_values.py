@@ -298,6 +298,16 @@ def test_a_column_that_appears_late(tmp_path: Path) -> None:
     assert len(read(source, need="text")) == 1_503
 
 
+@pytest.mark.parametrize("late", [("label", "id"), ("id", "label"), ("id", "label", "labels", "no")])
+def test_of_several_late_columns_the_one_that_matters_is_named(tmp_path: Path, late: tuple[str, ...]) -> None:
+    """Others in the same row are of no account."""
+    problem = only(
+        jsonl(tmp_path, *({"text": str(i)} for i in range(1_001)), {"text": "x", **dict.fromkeys(late, "y")})
+    )
+    assert problem.line == 1_002
+    assert "'label' appears first here" in problem.message
+
+
 def test_one_class(tmp_path: Path) -> None:
     """A single class is refused only where labels are needed."""
     source = jsonl(tmp_path, {"text": "a", "label": "x"}, {"text": "b", "label": "x"})

@@ -68,8 +68,8 @@ class Stream:
         while window := list(islice(rows, self.size)):
             for place, (line, values) in enumerate(window):
                 if not blocked and not known.keys() >= values.keys():
-                    known.update(dict.fromkeys(values))
-                    blocked = changes(binding, list(known), self.layout, _NEED, line, account.seen + place, ledger)
+                    before = account.seen + place
+                    blocked = changes(binding, known, values, self.layout, _NEED, line, before, ledger)
                 window[place] = line, {name: values.get(name) for name in binding.texts}
             table = gather(self.source, iter(window), named, _NEED, ledger)
             del window

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -60,30 +60,14 @@ def gather(source: str, rows: Iterator[Row], layout: Layout, need: Need, ledger:
     blocked = False
     for line, values in chain(first, rows):
         if not blocked and not known.keys() >= values.keys():
-            known.update(dict.fromkeys(values))
-            blocked = changes(binding, list(known), layout, need, line, len(lines), ledger)
-        good = True
-        for column, name in zip(columns, binding.texts, strict=True):
-            value = values.get(name)
-            if is_text(value):
-                column.append(value)  # type: ignore[arg-type]  # is_text saw that it is a string
-            else:
-                column.append("")
-                fault = text_fault(value)
-                if fault is EMPTY_TEXT and (not table.empty or table.empty[-1] != line):
-                    table.empty.append(line)
-                _enter(table, fault, line, name, value, first=good)
-                good = False
+            blocked = changes(binding, known, values, layout, need, line, len(lines), ledger)
+        sound.append(_take_texts(table, columns, binding.texts, line, values))
         lines.append(line)
-        sound.append(good)
         for name, kept in beside:
             kept.append(values.get(name))
     table.seen = len(lines)
-    used = (*binding.texts, binding.target, binding.query, binding.document)
-    unused = [name for name in known if name and name not in used]
-    if unused and need != "text":
-        listed = ", ".join(repr(name[:60]) for name in unused[:20])
-        ledger.notes.append(f"columns that are not used: {listed}{' and more' if len(unused) > 20 else ''}")
+    if need != "text":
+        _note_unused(known, binding, ledger)
     labels, scores = _resolve(table, binding, targets, lines, sound)
     told = [
         _identify(table, binding, name, values, lines, sound)
@@ -103,6 +87,33 @@ def drop_notes(table: Table) -> list[str]:
         f"{count(len(lines), 'row')} dropped because {reason} (first on line {lines[0]})"
         for reason, lines in table.dropped.items()
     ]
+
+
+def _take_texts(
+    table: Table, columns: Sequence[list[str]], names: Sequence[str], line: int, values: Mapping[str, object]
+) -> bool:
+    """Append the texts of a row to their columns; False after entering which of them cannot be used."""
+    good = True
+    for column, name in zip(columns, names, strict=True):
+        value = values.get(name)
+        if is_text(value):
+            column.append(value)  # type: ignore[arg-type]  # is_text saw that it is a string
+        else:
+            column.append("")
+            fault = text_fault(value)
+            if fault is EMPTY_TEXT and (not table.empty or table.empty[-1] != line):
+                table.empty.append(line)
+            _enter(table, fault, line, name, value, first=good)
+            good = False
+    return good
+
+
+def _note_unused(known: Iterable[str], binding: Binding, ledger: Ledger) -> None:
+    used = (*binding.texts, binding.target, binding.query, binding.document)
+    unused = [name for name in known if name and name not in used]
+    if unused:
+        listed = ", ".join(repr(name[:60]) for name in unused[:20])
+        ledger.notes.append(f"columns that are not used: {listed}{' and more' if len(unused) > 20 else ''}")
 
 
 def _resolve(
@@ -180,13 +191,27 @@ def _enter(table: Table, fault: Fault, line: int, column: str, value: object, *,
 
 
 def changes(
-    binding: Binding, known: Sequence[str], layout: Layout, need: Need, line: int, before: int, ledger: Ledger
+    binding: Binding,
+    known: dict[str, None],
+    values: Iterable[str],
+    layout: Layout,
+    need: Need,
+    line: int,
+    before: int,
+    ledger: Ledger,
 ) -> bool:
-    """Enter that a column which first comes this late makes the rows before it doubtful."""
-    if bind(known, layout, need, Ledger(ledger.where)) == binding:
+    """Add the columns of a row to those known; True after entering that a late one makes the rows before doubtful."""
+    old, late = list(known), [name for name in values if name not in known]
+    known.update(dict.fromkeys(late))
+
+    def other(names: list[str]) -> bool:
+        return bind(names, layout, need, Ledger(ledger.where)) != binding
+
+    if not other([*old, *late]):
         return False
+    first = next(name for place, name in enumerate(late) if other([*old, *late[: place + 1]]))
     ledger.problem(
-        f"a column {known[-1]!r} appears first here, but the {before:,} rows before do not have it",
+        f"a column {first!r} appears first here, but the {before:,} rows before do not have it",
         "Give all rows the same columns, or name those to read with data.text, data.pair, data.label, data.score.",
         line=line,
     )
