@@ -153,50 +153,46 @@ def load(name: str | Path) -> Model:
     source = find(str(name))
     folder = Path(source.location) if source.location else None
     card = bundle.read_card(folder) if folder is not None and folder.is_dir() else None
+    if card is None and source.prompt:
+        raise EncoderError(
+            f"{name}: sentence-transformers puts the prompt {source.prompt!r} in front of every text, and nearfar does "
+            "not, so its vectors would be others. Save it without a default_prompt_name, and put the prompt into the "
+            "texts."
+        )
     config = open_config(source)
     tokenizer = open_tokenizer(source)
-    if card is None:
-        if source.prompt:
-            raise EncoderError(
-                f"{name}: sentence-transformers puts the prompt {source.prompt!r} in front of every text, and nearfar "
-                "does not, so its vectors would be others. Save it without a default_prompt_name, and put the prompt "
-                "into the texts."
-            )
-        labels = labels_of(config)
-        native = labels is not None
-    else:
-        native, labels = card.native, card.labels
+    labels = labels_of(config) if card is None else card.labels
+    native = labels is not None if card is None else card.native
     head: Head | None = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
         network, fresh = open_network(source, config, native=native)
         if labels is not None and not native:
-            head = _empty_head(card, int(config.hidden_size), len(labels), name)
+            head = _read_head(folder, card, int(config.hidden_size), len(labels), name)
     if card is None:
         card = bundle.Card(
             pooling=source.pooling or "mean", max_length=choose_length(source, network, tokenizer, None),
             native=native, labels=labels, normalize=source.normalize,
         )  # fmt: skip
-    if head is not None:
-        weights = bundle.read_extras(folder, "head") if folder is not None else {}
-        if _shapes(weights) != _shapes(head.state_dict()):
-            raise EncoderError(
-                f"{name}: the class head is missing from {bundle.EXTRAS}, or another's. Is the folder whole?"
-            )
-        head.load_state_dict(weights)
-    elif labels is not None and len(labels) != int(config.num_labels):
-        raise EncoderError(f"{name}: {len(labels)} labels for {config.num_labels} classes. Is the folder whole?")
-    if card.pooling == "pooler":
-        require_pooler(network.base_model, str(name))
-    needed = card.native or card.pooling == "pooler"  # else the pooler takes no part, and many checkpoints have none
-    lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
-    if lost and source.location:
-        raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
+    _check_whole(network, card, fresh if folder is not None else set(), name)
     parts: dict[str, Any] = {"pooling": card.pooling, "native": card.native, "head": head}
     if card.transform is None:
         return Model(TextModel(network, **parts), tokenizer, card)
     transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
     return Model(TransformedModel(network, transform=transform, **parts), tokenizer, card)
+
+
+def _check_whole(network: Any, card: bundle.Card, fresh: set[str], name: str | Path) -> None:
+    """Refuse a network that lacks what the card says; ``fresh`` are the weights that its folder did not hold."""
+    classes = int(network.config.num_labels)
+    if card.native and card.labels is not None and len(card.labels) != classes:
+        raise EncoderError(f"{name}: {len(card.labels)} labels for {classes} classes. Is the folder whole?")
+    if card.pooling == "pooler":
+        require_pooler(network.base_model, str(name))
+    needed = card.native or card.pooling == "pooler"  # else the pooler takes no part, and many checkpoints have none
+    lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
+    if lost:
+        raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
 
 
 def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transform:
@@ -212,13 +208,21 @@ def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transfor
     return Transform(weights["weight"], weights["bias"])
 
 
-def _empty_head(card: bundle.Card | None, dim: int, classes: int, name: str | Path) -> Head:
+def _read_head(folder: Path | None, card: bundle.Card | None, dim: int, classes: int, name: str | Path) -> Head:
+    """Our class head, as the card describes it, with its weights."""
     try:
-        return make_head(card.head if card is not None else None, dim, classes)
+        head = make_head(card.head if card is not None else None, dim, classes)
     except (TypeError, ValueError) as cause:
         raise EncoderError(
             f"{name}: the class head of its card cannot be made ({cause}). Is the folder whole?"
         ) from cause
+    weights = bundle.read_extras(folder, "head") if folder is not None else {}
+    if _shapes(weights) != _shapes(head.state_dict()):
+        raise EncoderError(
+            f"{name}: the class head is missing from {bundle.EXTRAS}, or another's. Is the folder whole?"
+        )
+    head.load_state_dict(weights)
+    return head
 
 
 def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
