@@ -127,6 +127,7 @@ WRONG = {
     "an unknown baseline": ("folds = 3", 'folds = 3\nbaseline = "plian"', "baseline =", "Did you mean 'plain'"),
     "an unknown table": ("[recipe.batches]", "[recipe.batch]", "[recipe.batch]", "batch"),
     "data in a contender": ("centers = 2", "centers = 2\n[contender.data]\ntrain = 'x'", "train =", "file in [[data]]"),
+    "data that is no table": ('name = "triple"', 'name = "triple"\ndata = 3', "data = 3", "data is a table, got 3"),
     "a limit of one": ('file = "t.jsonl"', 'file = "t.jsonl"\nlimit = 1', "limit = 1", "at least 2"),
 }  # fmt: skip
 

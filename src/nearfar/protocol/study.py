@@ -221,7 +221,8 @@ class Study:
         values, lines = contender.values, dict(contender.lines)
         for key, value in (settings or {}).items():
             values = with_key(values, key, value)
-        data = {**values.get("data", {}), "train": "-"}
+        data = values.get("data", {})
+        data = {**data, "train": "-"} if isinstance(data, dict) else data  # what is no table is refused as such
         recipe: Recipe = build_table(Recipe, {**values, "data": data}, where=self.where, lines=lines)
         return resolve_paths(recipe, self.path.absolute().parent)
 
