@@ -79,7 +79,7 @@ class Encoder:
         Literal["first", "mean", "pooler"] | None,
         Key(
             "How token vectors become one text vector; unset means the architecture's own classification head "
-            "for cross-entropy and mean pooling for embedding objectives."
+            "for cross-entropy, and for other objectives what the encoder states, or the mean where it states none."
         ),
     ] = None
     dropout: Annotated[
