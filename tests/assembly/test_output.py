@@ -17,6 +17,8 @@ from nearfar.assembly import output, run
 from nearfar.assembly.output import check_output, check_room, open_output, write_whole
 from nearfar.errors import DataError, NearfarError, OutputError
 from nearfar.recipe import build_recipe
+from nearfar.training import Journal
+from nearfar.training.storing import storing
 
 QUIET = Console(quiet=True)
 
@@ -32,6 +34,19 @@ def test_a_folder_below_a_file_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be made"):
         check_output(tmp_path / "file" / "model", resume=False, overwrite=False)
+
+
+def test_a_name_that_no_folder_can_have_is_refused_before_the_work(tmp_path):
+    with pytest.raises(OutputError, match="cannot be looked at: File name too long"):
+        check_output(tmp_path / ("x" * 300), resume=False, overwrite=False)
+
+
+def test_a_journal_that_finds_no_room_says_so():
+    """And an error of another kind stays what it is."""
+    with pytest.raises(OutputError, match=r"/dev/full: the journal could not be written: there is no room left"):
+        Journal(Path("/dev/full")).write({"kind": "step"})
+    with pytest.raises(ZeroDivisionError), storing(Path("model"), "the model"):
+        1 / 0  # noqa: B018
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work():
@@ -77,11 +92,17 @@ def test_a_disk_that_fills_up_keeps_the_earlier_checkpoints(tmp_path):
         "values = {'data': {'train': sys.argv[1]}, 'encoder': {'name': 'toy'}, 'batches': {'size': 8}, 'training': {'epochs': 3, 'checkpoint_every': 1}}\n"
         "try:\n run(build_recipe(values, [], where='t'), Path(sys.argv[2]), console=Console(quiet=True), listeners=(Fill(),))\n"
         "except OutputError as error:\n print(error)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
+        "values['training'] = {'max_steps': 3}\n"
+        "try:\n run(build_recipe(values, [], where='t'), Path(sys.argv[2] + '-2'), console=Console(quiet=True), listeners=(Fill(),))\n"
+        "except OutputError as error:\n print(error)\n"
     )
     out = tmp_path / "model"
     done = subprocess.run([sys.executable, "-c", script, source, str(out)], capture_output=True, text=True, timeout=120)
-    assert "no room left" in done.stdout, done.stdout + done.stderr
-    assert "--resume" in done.stdout
+    stored, saved = done.stdout.splitlines() or [done.stderr] * 2
+    assert "the checkpoint could not be written: there is no room left" in stored
+    assert "--resume" in stored
+    assert "the model could not be written: there is no room left" in saved
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert names == ["step-00000001", "step-00000002"]
     values = {

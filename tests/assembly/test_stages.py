@@ -97,3 +97,19 @@ def test_a_metric_that_the_dev_rows_do_not_have_is_refused(tmp_path, kind, metri
     with pytest.raises(SettingError, match=rf"training.metric is '{metric}'.*choose one of"):
         planned(recipe_of(train, training={"metric": metric}))
     planned(recipe_of(train, data={"train": str(train), "dev": 0}, training={"metric": metric}))
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (stage("batch-softmax", batch_size=1), "batches.size is 1"),
+        (stage("cosine-mse", shuffle="balanced"), "needs classes"),
+        (stage("simcse", more={"hard_negative_weight": 1.0}), "objective.hard_negative_weight is for rows"),
+    ],
+)
+def test_a_later_stage_is_refused_before_the_first_begins(tmp_path, last, message):
+    """Not after hours of it, and not after the folder was made."""
+    train = write_pairs(tmp_path / "p.jsonl")
+    with pytest.raises(SettingError, match=message):
+        run(recipe_of(train, stage("cosine-mse"), dict(last)), tmp_path / "m", console=Console(quiet=True))
+    assert not (tmp_path / "m").exists()

@@ -61,6 +61,7 @@ from nearfar.training import (
     read_journal,
 )
 from nearfar.training.optim import freeze, unused_weights
+from nearfar.training.storing import storing
 from nearfar.training.tasks import TaskFeed, TaskLearner, TaskStep
 
 HEAD_FACTOR = 20
@@ -219,15 +220,16 @@ def _run(
     if main:
         journal = read_journal(out / JOURNAL)
         found = metrics_of(tasks, progress, reports, journal, learner)
-        write_whole(out / METRICS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-        save_heads(out, network, objective_weights(learner.objectives))
         card = Card(
             pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize,
             objective={ready.name: ready.task.objective.name for ready in tasks}, versions=versions(),
             task=describe_tasks(cards, shared=recipe.shared_layer),
         )  # fmt: skip
         readme = task_readme(recipe, tasks, cards, card, found)
-        save(out, built.model, built.tokenizer, card, readme=readme)
+        with storing(out, "the model"):
+            write_whole(out / METRICS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+            save_heads(out, network, objective_weights(learner.objectives))
+            save(out, built.model, built.tokenizer, card, readme=readme)
         _tidy(out, len(recipe.stage))
     accelerator.wait_for_everyone()
     return TaskSummary(out, progress, reports, {ready.name: ready.card.metric for ready in tasks})

@@ -24,9 +24,13 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
     Nothing is changed yet: what is to be replaced goes only when the run is sure to begin. Files and folders that the
     run ``reads`` are not replaced; whatever else is among them is passed over.
     """
-    if out.exists() and not out.is_dir():
+    try:
+        no_folder, filled = out.exists() and not out.is_dir(), out.is_dir() and any(out.iterdir())
+    except OSError as cause:
+        raise OutputError(f"{out}: the folder cannot be looked at: {cause.strerror}. Choose another --out.") from cause
+    if no_folder:
         raise OutputError(f"{out}: this is a file; give a folder for the model.")
-    if out.is_dir() and any(out.iterdir()):
+    if filled:
         ours = _holds_run(out)
         if resume and (out / CARD).is_file():
             return False

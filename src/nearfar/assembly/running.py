@@ -60,6 +60,7 @@ from nearfar.training import (
 )
 from nearfar.training.optim import Part, freeze, unused_weights
 from nearfar.training.precision import Precision
+from nearfar.training.storing import storing
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def _run(
     if main:
         weights = sum(4 * weight.numel() for weight in built.model.parameters())
         check_room(out, weights, keep=recipe.training.keep_checkpoints)
-    prepared = [_prepare(stage, built, data, parts, accelerator, precision) for stage in stages[:1]]
+    for stage in reversed(stages):  # whatever one of them refuses, it refuses before the first begins
+        prepared = [_prepare(stage, built, data, parts, accelerator, precision)]
     say(_opening(recipe, data, built, f"{precision} ({reason})", accelerator))
 
     recipe_text = to_toml(written(stages))
@@ -154,9 +156,10 @@ def _run(
     if main:
         card = _card(stages, data, built, ready.learner, reports, parts)
         readme = model_card(recipe, recipe_text, data, card, metrics)
-        write_whole(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
         weights_of = objective_weights(ready.learner.objectives)
-        save(out, built.model, built.tokenizer, card, readme=readme, objective=weights_of)
+        with storing(out, "the model"):
+            write_whole(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+            save(out, built.model, built.tokenizer, card, readme=readme, objective=weights_of)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     accelerator.wait_for_everyone()
     return Summary(out, finished[-1], reports, classifies=data.kind == "classes")

@@ -7,7 +7,6 @@ kill at any moment leaves either the whole checkpoint or none. A damaged one is 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -21,7 +20,8 @@ from torch import Tensor
 
 from nearfar.encoding.bundle import flush
 from nearfar.encoding.sources import sha256_of
-from nearfar.errors import CheckpointError, OutputError
+from nearfar.errors import CheckpointError
+from nearfar.training.storing import storing
 
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"
@@ -124,25 +124,30 @@ class CheckpointStore:
     def _write(self, name: str, state: dict[str, Any], tensors: dict[str, Tensors]) -> Path:
         path, staging = self.folder / name, self.folder / f"{WRITING}{name}"
         try:
+            with storing(path, "the checkpoint"):
+                self._stage(staging, state, tensors)
+                if path.exists():
+                    shutil.rmtree(path)
+                os.replace(staging, path)
+                flush(self.folder)
+        except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
-            staging.mkdir(parents=True)
-            for stem, named in tensors.items():
-                whole = {key: value.detach().cpu().contiguous() for key, value in named.items()}
-                save_file(whole, staging / f"{stem}.safetensors")
-            (staging / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
-            files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in staging.iterdir()}
-            for file in files:
-                flush(staging / file)
-            (staging / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
-            flush(staging / MANIFEST)
-            if path.exists():
-                shutil.rmtree(path)
-            os.replace(staging, path)
-            flush(self.folder)
-        except Exception as cause:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise _refusal(path, cause) from cause
+            raise
         return path
+
+    def _stage(self, staging: Path, state: dict[str, Any], tensors: dict[str, Tensors]) -> None:
+        """Write all files of a checkpoint, its manifest last."""
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        for stem, named in tensors.items():
+            whole = {key: value.detach().cpu().contiguous() for key, value in named.items()}
+            save_file(whole, staging / f"{stem}.safetensors")
+        (staging / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+        files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in staging.iterdir()}
+        for file in files:
+            flush(staging / file)
+        (staging / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
+        flush(staging / MANIFEST)
 
 
 def damage(path: Path) -> str | None:
@@ -165,16 +170,3 @@ def damage(path: Path) -> str | None:
     if STATE not in files:
         return "its manifest is incomplete"
     return None
-
-
-def _refusal(path: Path, cause: Exception) -> Exception:
-    number = getattr(cause, "errno", None)
-    text = str(cause)
-    full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space" in text or "File too large" in text
-    why = "there is no room left" if full else text
-    if not (full or isinstance(cause, OSError) or type(cause).__name__ == "SafetensorError"):
-        return cause
-    return OutputError(
-        f"{path}: the checkpoint could not be written: {why}. Earlier checkpoints are whole: "
-        "make room and continue with --resume."
-    )

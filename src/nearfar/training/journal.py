@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nearfar.training.storing import storing
+
 
 class Journal:
     """Appends entries to ``journal.jsonl``; a process that is not to write one gets ``path=None``."""
@@ -21,7 +23,7 @@ class Journal:
         """One line more; numbers that are not finite become null, so that every reader takes them."""
         if self.path is None:
             return
-        with self.path.open("a", encoding="utf-8") as file:
+        with storing(self.path, "the journal"), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(_plain(entry), ensure_ascii=False) + "\n")
 
     def size(self) -> int:
