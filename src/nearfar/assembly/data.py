@@ -216,18 +216,19 @@ def _objectives(recipe: Recipe) -> list[Objective]:
 def in_between(train: Records, objectives: Sequence[Objective]) -> list[Problem]:
     """What is wrong with scores for objectives that know like and unlike pairs only; no batch should find it out."""
     names = [objective.name for objective in objectives if isinstance(objective, LIKE_OR_UNLIKE)]
-    ends = score_range(train) if names else ()
-    found = [row for row, score in enumerate(train.scores or ()) if names and score not in ends]
+    if not names:
+        return []
+    low, high = score_range(train)
+    found = [(score, line) for score, line in zip(train.scores or (), train.lines, strict=True) if low < score < high]
     if not found:
         return []
-    assert train.scores is not None
-    scores = f"{counted(len(found), 'score lies', 'scores lie')} between {ends[0]:g} and {ends[1]:g}"
+    scores = f"{counted(len(found), 'score lies', 'scores lie')} between {low:g} and {high:g}"
     return [
         Problem(
             train.source, f"{names[0]} takes a pair as like or unlike, and {scores}",
             "Label the pairs 1 or 0, or take an objective for scores: cosine-mse, pearson, or batch-softmax with its "
             "threshold.",
-            line=train.lines[found[0]], value=f"{train.scores[found[0]]:g}",
+            line=found[0][1], value=f"{found[0][0]:g}",
         )
     ]  # fmt: skip
 

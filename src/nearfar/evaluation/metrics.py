@@ -53,7 +53,8 @@ def most_likely(chances: NDArray[np.floating]) -> NDArray[np.int64]:
             f"probabilities of classes must be numbers, got {chances[wrong[0]].tolist()} in row {wrong[0]} "
             f"({len(wrong):,} such rows); a model whose weights are NaN or infinite gives such probabilities."
         )
-    return chances.argmax(axis=1)
+    highest: NDArray[np.int64] = chances.argmax(axis=1)
+    return highest
 
 
 def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...]) -> ClassReport:
