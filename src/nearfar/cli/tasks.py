@@ -105,7 +105,6 @@ def evaluate_tasks_command(
     """Measure one task on a file, or all tasks on the dev and test rows of their own recipe."""
     from rich.console import Console
 
-    from nearfar.assembly.task_scores import MEAN, evaluate_saved, mean_scores
     from nearfar.assembly.tasks import judge, truth_of, worst
     from nearfar.cli.tables import report_table
     from nearfar.cli.using import handling, say_notes
@@ -118,20 +117,7 @@ def evaluate_tasks_command(
             raise SettingError("--mistakes are those of one task on a file; give --task and FILE.")
         if threshold is not None:
             raise SettingError("--threshold is for one task on a file; give --task and FILE.")
-        named = None if task is None else model.card(task).name
-        found, notes = evaluate_saved(Path(model_name), model, named, batch_size=batch_size)
-        metrics = {card.name: card.metric for card in model.tasks.values()}
-        if as_json:
-            values: dict[str, Any] = {}
-            for split, reports in found.items():
-                values[split] = {name: report.to_dict() for name, report in reports.items()}
-                if len(reports) == len(metrics):
-                    values[split][MEAN] = mean_scores(reports, metrics)[MEAN]
-            sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
-        else:
-            for split, reports in found.items():
-                Console().print(_table(split, reports, metrics))
-        say_notes(notes)
+        _evaluate_own_rows(model_name, model, task, batch_size, as_json=as_json)
         return
     card = _with_threshold(model.card(task), threshold)
     records = read(source, layout, invalid=handling(invalid))
@@ -148,6 +134,29 @@ def evaluate_tasks_command(
         if mistakes:
             Console().print(_mistakes(wrong, card, len(records)))
     say_notes(f"{source}: {note}" for note in records.notes)
+
+
+def _evaluate_own_rows(model_name: str, model: TaskModel, task: str | None, batch_size: int, *, as_json: bool) -> None:
+    """Measure all tasks, or one, on the dev and test rows that the saved recipe names."""
+    from rich.console import Console
+
+    from nearfar.assembly.task_scores import MEAN, evaluate_saved, mean_scores
+    from nearfar.cli.using import say_notes
+
+    named = None if task is None else model.card(task).name
+    found, notes = evaluate_saved(Path(model_name), model, named, batch_size=batch_size)
+    metrics = {card.name: card.metric for card in model.tasks.values()}
+    if as_json:
+        values: dict[str, Any] = {}
+        for split, reports in found.items():
+            values[split] = {name: report.to_dict() for name, report in reports.items()}
+            if len(reports) == len(metrics):
+                values[split][MEAN] = mean_scores(reports, metrics)[MEAN]
+        sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+    else:
+        for split, reports in found.items():
+            Console().print(_table(split, reports, metrics))
+    say_notes(notes)
 
 
 def export_command(model_name: str, task: str | None, out: Path, *, overwrite: bool) -> None:

@@ -123,31 +123,7 @@ def by_size(source: Source) -> Section:
     found = [(texts, one) for texts, one in found if texts > 0]
     if not found:
         return missing("size", title, "Nothing was compared, or the records do not say how many texts were trained on.")
-    scale, sizes = source.scale, [texts for texts, _ in found]
-    ends = [0.0, *(scale * end for _, one in found for end in (one.difference, *(one.interval or ())))]
-    x = svg.Scale(min(sizes) / 1.6, max(sizes) * 1.6, 62, 930, log=True)
-    y = svg.Scale(*svg.padded(ends, 0.1, least=0.05), 320, 60)
-    parts = [svg.axes(x, y, x_title="training texts (log scale)", y_title=f"difference, points of {source.metric}"),
-             svg.line(x.start, y(0), x.end, y(0), "zero")]  # fmt: skip
-    names = source.contenders[1:]
-    places = beside([x(texts) for texts in sizes], x.start, x.end)
-    spots: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for across, (_, one) in zip(places, found, strict=True):
-        spots.setdefault((_named(source, one.data), one.contender), []).append((across, y(scale * one.difference)))
-    for (_, name), chain in spots.items():
-        if len(chain) > 1:
-            parts.append(svg.path(sorted(chain), f"thin {svg.color(source.contenders.index(name))}"))
-    tops: dict[str, list[tuple[float, float]]] = {}
-    for across, (_, one) in zip(places, found, strict=True):
-        parts.append(_gain(across, one, y, scale, source.contenders.index(one.contender)))
-        highest = max(scale * end for end in (one.difference, *(one.interval or ())))
-        tops.setdefault(one.data, []).append((across, y(highest)))
-    for cell in source.cells:
-        if group := tops.get(cell_name(*cell)):
-            across, above = float(np.mean([place for place, _ in group])), min(top for _, top in group) - 7
-            turned = f"translate({svg.number(across + 3)} {svg.number(above)}) rotate(-40)"
-            parts.append(svg.text(0, 0, cell[0], class_="label", transform=turned))
-    if len({round(size) for size in sizes}) == 1:
+    if len({round(texts) for texts, _ in found}) == 1:
         remark = (
             "All data sets have the same size here; sizes such as limit = [100, 1000] in the study file spread them."
         )
@@ -156,11 +132,7 @@ def by_size(source: Source) -> Section:
             "Lines join sizes of one data set; marks of one size stand beside each other. Bars are 95 % intervals, "
             "full marks are significant."
         )
-    return section(
-        "size", title, legend(names, first=1),
-        svg.figure(960, 365, "".join(parts), label="difference to the baseline against the number of training texts"),
-        note(remark),
-    )  # fmt: skip
+    return section("size", title, legend(source.contenders[1:], first=1), _gains(source, found), note(remark))
 
 
 def by_classes(source: Source) -> Section:
@@ -310,6 +282,35 @@ def _whisker(one: Comparison, x: svg.Scale, scale: float, place: int) -> str:
     parts.append(svg.mark(x(scale * one.difference), 13, place, class_=full))
     told = f"{points(one.difference, scale, sign=True)}, interval {spread(one, scale)}"
     return svg.figure(220, 26, "".join(parts), label=told, class_="mini")
+
+
+def _gains(source: Source, found: Sequence[tuple[float, Comparison]]) -> str:
+    """A mark for each number of training texts and its comparison, and the names of the data sets above them."""
+    scale, sizes = source.scale, [texts for texts, _ in found]
+    ends = [0.0, *(scale * end for _, one in found for end in (one.difference, *(one.interval or ())))]
+    x = svg.Scale(min(sizes) / 1.6, max(sizes) * 1.6, 62, 930, log=True)
+    y = svg.Scale(*svg.padded(ends, 0.1, least=0.05), 320, 60)
+    parts = [svg.axes(x, y, x_title="training texts (log scale)", y_title=f"difference, points of {source.metric}"),
+             svg.line(x.start, y(0), x.end, y(0), "zero")]  # fmt: skip
+    places = beside([x(texts) for texts in sizes], x.start, x.end)
+    spots: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for across, (_, one) in zip(places, found, strict=True):
+        spots.setdefault((_named(source, one.data), one.contender), []).append((across, y(scale * one.difference)))
+    for (_, name), chain in spots.items():
+        if len(chain) > 1:
+            parts.append(svg.path(sorted(chain), f"thin {svg.color(source.contenders.index(name))}"))
+    tops: dict[str, list[tuple[float, float]]] = {}
+    for across, (_, one) in zip(places, found, strict=True):
+        parts.append(_gain(across, one, y, scale, source.contenders.index(one.contender)))
+        highest = max(scale * end for end in (one.difference, *(one.interval or ())))
+        tops.setdefault(one.data, []).append((across, y(highest)))
+    for cell in source.cells:
+        if group := tops.get(cell_name(*cell)):
+            across, above = float(np.mean([place for place, _ in group])), min(top for _, top in group) - 7
+            turned = f"translate({svg.number(across + 3)} {svg.number(above)}) rotate(-40)"
+            parts.append(svg.text(0, 0, cell[0], class_="label", transform=turned))
+    label = "difference to the baseline against the number of training texts"
+    return svg.figure(960, 365, "".join(parts), label=label)
 
 
 def _gain(across: float, one: Comparison, y: svg.Scale, scale: float, place: int) -> str:

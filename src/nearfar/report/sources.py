@@ -220,7 +220,8 @@ def _run(folder: Path) -> Source:
     metric = _metric(folder, metrics)
     name = str((card.get("objective") or {}).get("name") or "model")
     kind = str((card.get("task") or {}).get("kind") or "classes")
-    tasks = metrics.get("metrics") if isinstance(metrics.get("metrics"), dict) else {}
+    several = metrics.get("metrics")
+    tasks: dict[str, str] = several if isinstance(several, dict) else {}
     splits = [split for split in ("test", "dev") if isinstance(metrics.get(split), dict)]
     spent = float((metrics.get("training") or {}).get("seconds") or 0.0)
     shared = Record(
