@@ -562,6 +562,7 @@ def test_the_objective_of_a_task_has_its_own_rate_threshold_and_temperature(fold
         ({"stage": [{"data": {"train": "nowhere.txt"}, "objective": {"name": "simcse"}}]}, DataError, "nowhere.txt: there is"),
         ({"stage": [{"data": {"train": "plain.csv"}, "objective": {"name": "supcon"}}]}, DataError, "recognized as the label"),
         ({"close_data": {"dev": "no.jsonl"}}, DataError, "or score in [task.data]"),
+        ({"close": {"objective": {"name": "contrastive-pairs"}}, "close_data": {"train": "half.jsonl"}}, DataError, "half.jsonl:2: contr"),
         ({"same": {"head": {"kind": "cosine"}}, "same_data": {"dev": "no.jsonl"}}, SettingError, "'same', its dev rows: none of"),
     ],
 )  # fmt: skip
@@ -572,6 +573,9 @@ def test_what_cannot_end_well_is_refused_before_anything_is_replaced(
     monkeypatch.chdir(tmp_path)
     Path("plain.csv").write_text("text\na plum\na pear\n")
     Path("no.jsonl").write_text("".join(f'{{"text_a": "a", "text_b": "{row}", "label": 0}}\n' for row in range(4)))
+    Path("half.jsonl").write_text(
+        "".join(f'{{"text_a": "a", "text_b": "{row}", "score": {row / 2}}}\n' for row in range(3))
+    )
     Path("model").mkdir()
     Path("model/recipe.toml").write_text("seed = 1")
     recipe = task_recipe(folder, **changes)
@@ -652,3 +656,11 @@ def test_a_stage_that_was_trained_is_not_trained_again(children, folder, tmp_pat
     assert "stage 1 of 1, before the tasks: simcse (trained before)" in said
     assert "nothing to resume" not in said
     assert digest(killed) == digest(whole)
+
+
+def test_a_task_knows_the_classes_that_its_limit_leaves_out(folder):
+    """As in a run of one task: dev rows have them, and what is missing is told."""
+    _, (kind,), notes = plan_tasks(task_recipe(folder, tasks=("kind",), kind_data={"limit": 2}))
+    assert len(set(kind.data.train.labels)) == 2
+    assert kind.card.labels == ("animal", "fruit", "tool")
+    assert any("leaves 1 of 3 classes without a training text" in note for note in notes)

@@ -153,7 +153,7 @@ def _check_trained(plain: Recipe, folder: Path) -> None:
 
 def _reads(recipe: TaskRecipe) -> list[object]:
     """What a run is made from, files and folders among it."""
-    tables = [part.data for part in (*recipe.task, *recipe.stage)]
+    tables = [*(task.data for task in recipe.task), *(stage.data for stage in recipe.stage)]
     return [recipe.encoder.name, *(source for data in tables for source in (data.train, data.dev, data.test))]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nearfar.assembly.choosing import needs_classmates, positive_from
-from nearfar.assembly.data import RunData, class_numbers, layout_of, read_data
+from nearfar.assembly.choosing import needs_classmates, parts_of, positive_from
+from nearfar.assembly.data import RunData, class_numbers, in_between, layout_of, read_data
 from nearfar.assembly.feeding import side_by_side
 from nearfar.assembly.objectives import build_terms
 from nearfar.assembly.rows import EVALUATION_BATCH, Report, Rows
@@ -87,7 +87,7 @@ def read_task(recipe: TaskRecipe, task: Task) -> Ready:
     elif head == "cosine":
         labels = _no_and_yes(data.train)
     else:
-        labels = data.train.classes()
+        labels = data.classes  # those that data.limit leaves out, too: dev and test rows have them
     card = TaskCard(task.name, kind, _described(chosen), metric, labels, low, high)
     return Ready(chosen, kind, card, data, tuple(f"task {task.name}: {note}" for note in notes))
 
@@ -233,6 +233,8 @@ def build_aim(ready: Ready, dim: int, seed: int) -> tuple[Aim, list[str]]:
         rate = objective.learning_rate
         terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
         _check_views(ready, terms)
+        if kind == "scores" and (wrong := in_between(ready.data.train, parts_of(objective))):
+            raise DataError(wrong)
     if headed and not any(term.view == "logits" for term in terms):
         if terms:
             notes.append(f"{task.objective.name} does not train the head, so the head's own loss is added to it")

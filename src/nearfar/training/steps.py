@@ -174,6 +174,6 @@ def reason(what: str, value: float, parts: dict[str, float], where: str, step: i
     speeds = ", ".join(f"{name} {rate:.2g}" for name, rate in rates.items())
     return (
         f"{what} is {value} at step {step} (parts: {pieces}; learning rates: {speeds}; batch: {where}). "
-        "The run stops here, and its checkpoints hold the weights from before. "
+        "The run stops here; checkpoints that it has written hold the weights from before. "
         'Try a lower training.learning_rate or objective.learning_rate, or training.precision = "fp32".'
     )
