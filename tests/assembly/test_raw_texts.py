@@ -300,3 +300,22 @@ def test_two_views_that_are_the_same_are_told_of(objective, encoder, same, files
     recipe = recipe_of(files["plain"], objective, encoder=encoder, training={"max_steps": 1})
     run(recipe, tmp_path / "model", console=Console(file=told, width=400))
     assert ("note: toy has no dropout here, so both views of a text are the same" in told.getvalue()) is same
+
+
+@pytest.mark.parametrize("shuffle", ["words", "neighbors"])
+def test_plain_texts_have_one_side_by_which_they_sit_together(shuffle, files, tmp_path):
+    """Both views are of the same text, so batches.by makes no difference."""
+    found = []
+    for side in ("left", "right"):
+        batches, out = {"shuffle": shuffle, "by": side, "group": 4}, tmp_path / side
+        run(recipe_of(files["plain"], {"name": "simcse"}, batches=batches, training={"epochs": 1}), out)
+        found.append(digest(out))
+    assert found[0] == found[1]
+
+
+def test_one_pair_alone_is_refused(files, tmp_path):
+    """There is nothing in its batch that it could be told from."""
+    recipe = recipe_of(files["pairs"], {"name": "batch-softmax"}, data={"limit": 1, "dev": 0})
+    with pytest.raises(SettingError, match="there is one training row"):
+        run(recipe, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

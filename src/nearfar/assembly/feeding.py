@@ -71,6 +71,11 @@ def _check_company(recipe: Recipe, objectives: Sequence[Objective], rows: Rows) 
             "objective.hard_negative_weight is for rows that have a negative each (triplets), and these have none; "
             "set it to 0."
         )
+    if len(rows.labels) == 1:
+        raise SettingError(
+            f"there is one training row, and {recipe.objective.name} tells the texts of rows from each other; give two "
+            "or more, and better thousands."
+        )
     if recipe.batches.size == 1:
         raise SettingError(
             f"batches.size is 1, and {recipe.objective.name} tells the texts of a batch from each other; set 2 or "
@@ -199,7 +204,7 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         )
     side = rows.columns[0 if settings.by == "left" else 1]
     same = side if settings.apart else None
-    texts = data.train.texts[0 if settings.by == "left" else 1]
+    texts = data.train.texts[0 if settings.by == "left" or data.kind == "plain" else 1]  # both views are of one text
     if shuffle == "words":
         return Words(texts=texts, size=size, group=settings.group, shingle=settings.words, seed=seed, same=same)
 

@@ -177,12 +177,13 @@ class _Parts:
     test: Rows | None
 
     def fit(self, recipe: Recipe) -> Head:
-        """A class head for the model as it is now."""
+        """A class head for the model as it is now, on its device."""
         kind: Any = recipe.head.kind
-        return fit_head(
+        head = fit_head(
             kind, self.built.model, self.train.table, self.train.labels, len(self.data.classes),
             neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH,
         )  # fmt: skip
+        return head.to(next(self.built.model.parameters()).device)
 
     def evaluators(self, recipe: Recipe, *, fit: bool) -> dict[str, Callable[[], Report]]:
         """What measures the model on the dev and test rows; with ``fit``, under a head fitted to it first."""
@@ -193,7 +194,7 @@ class _Parts:
             if not fits:
                 report = task()
             else:
-                trained, model.head = model.head, self.fit(recipe).to(next(model.parameters()).device)
+                trained, model.head = model.head, self.fit(recipe)
                 try:
                     report = task()
                 finally:

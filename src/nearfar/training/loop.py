@@ -114,7 +114,7 @@ def fit(
 ) -> Progress:
     """Train, and leave the best weights (without dev data: the last ones) in the learner.
 
-    ``chunk`` bounds how many texts of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
+    ``chunk`` bounds how many rows of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
     another one is refused. With ``at_start`` the weights are evaluated before the first step, too, and are kept if no
     later ones are better. A run that is ``followed`` by another stops when it is asked to, even in its last step.
     ``take`` takes a step; it has the arguments of :func:`take_step`. Randomness is drawn from

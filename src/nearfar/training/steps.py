@@ -51,7 +51,7 @@ def take_step(
 ) -> StepResult:
     """Train on the ``members``, the batches that make up one step; each counts by its number of rows.
 
-    With a ``chunk`` no more than that many texts have a graph at a time: see :mod:`nearfar.training.cached`.
+    With a ``chunk`` no more than that many rows have a graph at a time: see :mod:`nearfar.training.cached`.
     The ``lazy`` rows are brought up to date before they are read, and updated with all other weights.
     """
     learner.train()
