@@ -195,6 +195,19 @@ def test_scores_in_between_are_refused_where_pairs_are_like_or_unlike(objective:
     assert not Path("model").exists()
 
 
+def test_dev_and_test_scores_that_are_all_alike_are_told_before_the_training() -> None:
+    """No weights could be better than those of the start."""
+    rows = [{"text_a": f"left {n}", "text_b": f"right {n}", "score": n % 6} for n in range(9)]
+    flat = write("flat.jsonl", [{**row, "text_a": f"other {row['text_a']}", "score": 3} for row in rows])
+    shown = call("train", write("scores.jsonl", rows), "--dev", flat, "--test", flat, "--encoder", "toy", "--dry-run")
+    assert (
+        "note: all scores of the dev rows are 3, so that their correlation is 0 whatever is learned; name" in shown[2]
+    )
+    assert "note: all scores of the test rows are 3, so that their correlation is 0 whatever is learned\n" in shown[2]
+    shown = call("train", "scores.jsonl", "--dev", "scores.jsonl", "--encoder", "toy", "--dry-run")
+    assert "whatever is learned" not in shown[2]
+
+
 RANKED = ranking([1, 0], [0, 2])
 WITHOUT_IDS = [{"query": row["query"], "doc": row["doc"], "relevance": row["relevance"]} for row in RANKED]
 UNMEASURABLE = {

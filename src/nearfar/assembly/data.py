@@ -175,6 +175,8 @@ def read_data(recipe: Recipe, *, measured: bool = True) -> RunData:
     if measured and kind != "classes" and (wrong := _unmeasurable_shares(files, dev=dev, test=test)):
         raise DataError(wrong)
     train, told = _sampled(train, recipe)
+    if measured and kind != "classes":
+        told += _alike(dev=dev, test=test)
     if kind == "classes":
         told += _left_out(train, classes, recipe)
     if kind == "plain" and len(set(train.texts[0])) < 2:
@@ -302,6 +304,16 @@ def _unmeasurable_shares(files: Mapping[str, Records | None], **shares: Records 
         for role, records in shares.items()
         if role not in files and records is not None and len(records)
         for problem in unmeasurable(records, f"the share set aside as {role} rows")
+    ]
+
+
+def _alike(**parts: Records | None) -> list[str]:
+    """What to say of scored pairs that tell no model from another."""
+    return [
+        f"all scores of the {role} rows are {records.scores[0]:g}, so that their correlation is 0 whatever is learned"
+        + ("; name other rows as data.dev (--dev), or the encoder stays as it is" if role == "dev" else "")
+        for role, records in parts.items()
+        if records is not None and records.shape == "pairs" and records.scores and len(set(records.scores)) == 1
     ]
 
 
