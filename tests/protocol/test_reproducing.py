@@ -402,7 +402,7 @@ def test_nothing_at_all_is_an_error_that_names_everything(tmp_path):
     with pytest.raises(DataError, match="there is no such folder"):
         prepare(paper, find_table(paper, "6"), tmp_path / "nowhere", tmp_path / "out")
     with pytest.raises(
-        SettingError, match=r"no settings 'traind'; there are: published, trained\. Did you mean 'trained'"
+        SettingError, match=r"no settings 'traind'; there are: published, trained, mean\. Did you mean 'trained'"
     ):
         prepare(paper, find_table(paper, "6"), tmp_path, tmp_path / "out", Wishes(settings="traind"))
 

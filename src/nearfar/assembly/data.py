@@ -267,9 +267,8 @@ def unmeasurable(records: Records, named: str = "the file") -> list[Problem]:
         return list(error.problems)
     problems = [*fractions(records), *_repeats(records)] if kind == "ranking" else []
     if not any(targets):
-        remedy = f"Add rows whose texts do (label or relevance 1), or measure on others than {named}."
-        rows = counted(len(records), "row")
-        message = f"{named} has {rows} to measure on, none of texts that belong together: there is nothing to find"
+        remedy = "Add pairs of texts that belong together (label or relevance 1), or measure on other rows."
+        message = f"none of the {counted(len(records), 'pair')} of {named} belong together: there is nothing to find"
         problems.append(Problem(records.source, message, remedy, line=records.lines[0]))
     return problems
 
