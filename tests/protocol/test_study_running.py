@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import random
 import shutil
 import signal
@@ -24,6 +25,7 @@ from nearfar.protocol.estimating import _drawn, _Pace, _Steps, _whole
 from nearfar.protocol.local import ATTEMPTS, cores, shares
 from nearfar.protocol.records import find_record, read_plan, read_records, scores_of, write_record
 from nearfar.protocol.statistics import compare_all
+from nearfar.protocol.worker import give_back
 from tests.protocol.studies import contents, end, events, kill, nearfar, small_study, start, wait_for
 
 ONE_SEED = ("[2, 16]", "[2]")
@@ -42,6 +44,22 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finished(study: Path) -> list[str]:
     return [str(entry["id"]) for entry in events(study) if entry["event"] == "finished"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what was freed, and gives it back")
+def test_memory_of_a_finished_trial_goes_back_to_the_system():
+    """Pieces below one that is in use stay with the process until it is told."""
+    pieces = [bytearray(b"x") * 65_536 for _ in range(2_000)]
+    kept = pieces.pop()
+    pieces.clear()
+    before = resident_mb()
+    give_back()
+    assert resident_mb() < before - 60
+    assert len(kept) == 65_536
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def test_two_processes_leave_the_same_records_as_one(undisturbed, tmp_path):
