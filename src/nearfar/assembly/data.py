@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -95,83 +95,20 @@ def read_data(recipe: Recipe, *, measured: bool = True) -> RunData:
 
     With ``measured`` dev and test rows that no score can be had on are refused, too.
     """
-    layout, problems, notes = layout_of(recipe), list[Problem](), list[str]()
-    pairwise, plain = compares_pairs(recipe), views_suffice(recipe)
-
-    def attempt(source: str, need: Literal["label", "any"]) -> Records | None:
-        try:
-            return read(_from_here(source), layout, invalid=recipe.data.invalid, need=need)
-        except DataError as error:
-            problems.extend(error.problems)
-            return None
-
-    train = attempt(recipe.data.train, "any" if pairwise or pairwise is None else "label")
-    dev_setting = recipe.data.dev
-    files: dict[str, Records | None] = {}
-    for role, setting in (("dev", dev_setting), ("test", recipe.data.test)):
-        if isinstance(setting, str) and setting != "auto":
-            files[role] = attempt(setting, "any")
+    found = _Findings()
+    train, files = _read_files(recipe, found)
     kind: Kind = "classes"
     if train is not None:
-        found = kind_of(train, pairwise=pairwise, plain=plain)
-        if isinstance(found, Problem):
-            problems.append(found)
-        else:
-            kind = found
-        if kind not in ("classes", "plain"):
-            train, wrong = consistent(train, invalid=recipe.data.invalid)
-            problems.extend(wrong)
-            wrong, told = doubts(train)
-            problems.extend(wrong)
-            notes.extend(f"{train.source}: {note}" for note in told)
-        for role, records in files.items():
-            if records is None or isinstance(found, Problem):
-                continue
-            if kind != "classes" and isinstance(other := kind_of(records, pairwise=True), Problem):
-                problems.append(_not_comparable(records, role) if kind == "plain" else other)
-                continue
-            if kind != "classes":
-                problems.extend(unmeasurable(records) if measured else [])
-                notes.extend(_unclear(records))
-            if kind == "classes" or other == kind:  # pairs may be measured on rows of another kind
-                wrong, told = compare(train, records, "dev" if role == "dev" else "test", classes=kind == "classes")
-                problems.extend(wrong)
-                notes.extend(told)
-    if problems:
-        raise DataError(problems)
+        train, kind = _checked(train, files, recipe, found, measured=measured)
+    if found.problems:
+        raise DataError(found.problems)
     assert train is not None
     for records in (train, *files.values()):
-        if records is not None:
-            notes.extend(f"{records.source}: {note}" for note in records.notes)
-
+        found.add(told=() if records is None else records.notes, of=records)
     classes = train.classes() if kind == "classes" else ()
     if kind == "classes" and len(classes) < 2:
         raise DataError([_one_class(train)])
-    test, dev = files.get("test"), files.get("dev")
-    if isinstance(recipe.data.test, float | int) and recipe.data.test > 0:
-        train, test = _divide(train, recipe.data.test, recipe.seed, "test")
-    if kind == "plain":
-        if any(isinstance(part, float | int) and part > 0 for part in (recipe.data.dev, recipe.data.test)):
-            raise SettingError(
-                "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
-                "name a file of scored pairs instead."
-            )
-        if dev_setting == "auto":
-            dev_setting = 0.0
-            notes.append(
-                "no dev data: plain texts have nothing to be measured by, so the last weights are kept, better or "
-                "worse than before; set data.dev (--dev) to a file of scored pairs to choose by"
-            )
-    if dev_setting == "auto":
-        rows = len(_sampled(train, recipe)[0])
-        dev_setting = AUTO_SHARE if rows >= AUTO_ROWS else 0.0
-        if not dev_setting:
-            notes.append(
-                f"no dev data: {rows:,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
-                "weights are kept; set data.dev to choose by a dev score"
-            )
-    if isinstance(dev_setting, float | int) and dev_setting > 0:
-        train, dev = _divide(train, dev_setting, recipe.seed, "dev")
+    train, dev, test = _shares(train, files, kind, recipe, found)
     if measured and kind != "classes" and (wrong := _unmeasurable_shares(files, dev=dev, test=test)):
         raise DataError(wrong)
     train, told = _sampled(train, recipe)
@@ -183,7 +120,110 @@ def read_data(recipe: Recipe, *, measured: bool = True) -> RunData:
         raise DataError([_one_text(train)])
     if kind == "scores" and (wrong := in_between(train, _objectives(recipe))):
         raise DataError(wrong)
-    return RunData(train, dev, test, classes, (*notes, *told), kind)
+    return RunData(train, dev, test, classes, (*found.notes, *told), kind)
+
+
+@dataclass
+class _Findings:
+    """What is wrong with the files of a run, and what is to be told about them."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, wrong: Iterable[Problem] = (), told: Iterable[str] = (), of: Records | None = None) -> None:
+        """More of both; notes begin with the file that they are of."""
+        self.problems.extend(wrong)
+        self.notes.extend(told if of is None else (f"{of.source}: {note}" for note in told))
+
+
+def _read_files(recipe: Recipe, found: _Findings) -> tuple[Records | None, dict[str, Records | None]]:
+    """The training rows, and the dev and test rows that have a file; None for one that cannot be read."""
+    layout = layout_of(recipe)
+
+    def attempt(source: str, need: Literal["label", "any"]) -> Records | None:
+        try:
+            return read(_from_here(source), layout, invalid=recipe.data.invalid, need=need)
+        except DataError as error:
+            found.add(error.problems)
+            return None
+
+    train = attempt(recipe.data.train, "label" if compares_pairs(recipe) is False else "any")
+    named = {"dev": recipe.data.dev, "test": recipe.data.test}
+    return train, {
+        role: attempt(setting, "any")
+        for role, setting in named.items()
+        if isinstance(setting, str) and setting != "auto"
+    }
+
+
+def _checked(
+    train: Records, files: Mapping[str, Records | None], recipe: Recipe, found: _Findings, *, measured: bool
+) -> tuple[Records, Kind]:
+    """The training rows without those that contradict others, and what they are for; files are held against them."""
+    kind = kind_of(train, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+    if isinstance(kind, Problem):
+        found.add([kind])
+        return train, "classes"
+    if kind not in ("classes", "plain"):
+        train, wrong = consistent(train, invalid=recipe.data.invalid)
+        found.add(wrong)
+        found.add(*doubts(train), of=train)
+    for role, records in files.items():
+        if records is not None:
+            _check_beside(train, kind, records, "dev" if role == "dev" else "test", found, measured=measured)
+    return train, kind
+
+
+def _check_beside(
+    train: Records, kind: Kind, records: Records, role: Literal["dev", "test"], found: _Findings, *, measured: bool
+) -> None:
+    """Whether rows can measure what training rows teach; pairs may be measured on pairs of another kind."""
+    if kind != "classes":
+        other = kind_of(records, pairwise=True)
+        if isinstance(other, Problem):
+            found.add([_not_comparable(records, role) if kind == "plain" else other])
+            return
+        found.add(unmeasurable(records) if measured else (), _unclear(records))
+        if other != kind:
+            return
+    found.add(*compare(train, records, role, classes=kind == "classes"))
+
+
+def _shares(
+    train: Records, files: Mapping[str, Records | None], kind: Kind, recipe: Recipe, found: _Findings
+) -> tuple[Records, Records | None, Records | None]:
+    """Training, dev and test rows, after shares of the training rows have been set aside."""
+    dev_setting, test_setting = recipe.data.dev, recipe.data.test
+    if kind == "plain" and any(isinstance(part, float | int) and part > 0 for part in (dev_setting, test_setting)):
+        raise SettingError(
+            "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
+            "name a file of scored pairs instead."
+        )
+    dev, test = files.get("dev"), files.get("test")
+    if isinstance(test_setting, float | int) and test_setting > 0:
+        train, test = _divide(train, test_setting, recipe.seed, "test")
+    if dev_setting == "auto":
+        dev_setting, told = _automatic_dev(train, kind, recipe)
+        found.add(told=told)
+    if isinstance(dev_setting, float | int) and dev_setting > 0:
+        train, dev = _divide(train, dev_setting, recipe.seed, "dev")
+    return train, dev, test
+
+
+def _automatic_dev(train: Records, kind: Kind, recipe: Recipe) -> tuple[float, list[str]]:
+    """The share of dev rows where none was asked for, and why there is none."""
+    if kind == "plain":
+        return 0.0, [
+            "no dev data: plain texts have nothing to be measured by, so the last weights are kept, better or "
+            "worse than before; set data.dev (--dev) to a file of scored pairs to choose by"
+        ]
+    rows = len(_sampled(train, recipe)[0])
+    if rows >= AUTO_ROWS:
+        return AUTO_SHARE, []
+    return 0.0, [
+        f"no dev data: {rows:,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
+        "weights are kept; set data.dev to choose by a dev score"
+    ]
 
 
 def compares_pairs(recipe: Recipe) -> bool | None:
