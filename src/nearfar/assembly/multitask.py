@@ -333,7 +333,7 @@ def _announcement(recipe: TaskRecipe, plan: Plan, seconds: float | None) -> str:
         how.append(f"weights by {training.weighting}")
     if training.accumulate > 1:
         how.append(f"{training.accumulate} batches a step")
-    about = "" if seconds is None else f", about {duration(seconds)}"
+    about = "" if seconds is None else f", about {duration(max(seconds, 1))}"
     return f"{'; '.join(how)}; {counted(training.epochs or 0, 'epoch')}; {counted(plan.steps, 'step')}{about}"
 
 

@@ -479,5 +479,6 @@ def _announcement(stage: Stage, ready: _Ready) -> str:
         f"{stage.title}objective: {recipe.objective.name}; "
         f"{counted(len(ready.feed.sampler), 'batch', 'batches')} of {recipe.batches.size} an epoch, "
         f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
-        f"{counted(ready.plan.steps, 'step')}" + ("" if ready.seconds is None else f", about {duration(ready.seconds)}")
+        f"{counted(ready.plan.steps, 'step')}"
+        + ("" if ready.seconds is None else f", about {duration(max(ready.seconds, 1))}")
     )

@@ -36,12 +36,11 @@ def estimate(
     how = f"in {counted(number, 'process', 'processes')} of {counted(own, 'thread')}"
     if found:
         seconds = sum(_like(trial, found) for trial in trials) / number
-        return f"about {duration(seconds)} {how}, going by {counted(len(found), 'finished trial')}"
+        return f"about {duration(max(seconds, 1))} {how}, going by {counted(len(found), 'finished trial')}"
     paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
     seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
-    return (
-        f"about {duration(seconds)} {how}, going by {STEPS} steps of each contender just now; finished trials say more"
-    )
+    about = f"about {duration(max(seconds, 1))} {how}"
+    return f"{about}, going by {STEPS} steps of each contender just now; finished trials say more"
 
 
 def _like(trial: Trial, found: Sequence[Record]) -> float:
