@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data import (
+    SIZES,
     Layout,
     Records,
     compare,
@@ -49,7 +50,6 @@ Kind = Literal["classes", "scores", "pairs", "ranking", "triplets", "positives",
 with a positive and a negative, of texts that belong together, or nothing but texts."""
 LIKE_OR_UNLIKE = (ContrastivePairs, PairTriplet, SimCSE, Mirror)
 """Objectives to which a pair belongs together or does not, with nothing in between."""
-SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ from nearfar.training import (
     Listener,
     Plan,
     Progress,
+    about,
     choose_precision,
-    duration,
     fit,
     plan_run,
     read_journal,
@@ -333,8 +333,8 @@ def _announcement(recipe: TaskRecipe, plan: Plan, seconds: float | None) -> str:
         how.append(f"weights by {training.weighting}")
     if training.accumulate > 1:
         how.append(f"{training.accumulate} batches a step")
-    about = "" if seconds is None else f", about {duration(max(seconds, 1))}"
-    return f"{'; '.join(how)}; {counted(training.epochs or 0, 'epoch')}; {counted(plan.steps, 'step')}{about}"
+    spent = "" if seconds is None else f", {about(seconds)}"
+    return f"{'; '.join(how)}; {counted(training.epochs or 0, 'epoch')}; {counted(plan.steps, 'step')}{spent}"
 
 
 def _held(network: TaskNetwork, tasks: int) -> float:

@@ -53,8 +53,8 @@ from nearfar.training import (
     Listener,
     Plan,
     Progress,
+    about,
     choose_precision,
-    duration,
     fit,
     plan_run,
 )
@@ -479,6 +479,5 @@ def _announcement(stage: Stage, ready: _Ready) -> str:
         f"{stage.title}objective: {recipe.objective.name}; "
         f"{counted(len(ready.feed.sampler), 'batch', 'batches')} of {recipe.batches.size} an epoch, "
         f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
-        f"{counted(ready.plan.steps, 'step')}"
-        + ("" if ready.seconds is None else f", about {duration(max(ready.seconds, 1))}")
+        f"{counted(ready.plan.steps, 'step')}" + ("" if ready.seconds is None else f", {about(ready.seconds)}")
     )

@@ -7,7 +7,7 @@ from nearfar.data.ledger import CAP
 from nearfar.data.places import Place, locate, samples
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
-from nearfar.data.splits import folds, limit, per_class, share
+from nearfar.data.splits import SIZES, folds, limit, per_class, share
 from nearfar.data.streaming import Stream
 from nearfar.data.targets import (
     consistent,
@@ -21,6 +21,7 @@ from nearfar.data.targets import (
 
 __all__ = [
     "CAP",
+    "SIZES",
     "Examination",
     "Layout",
     "Place",

@@ -95,6 +95,10 @@ def folds(records: Records, k: int, *, seed: int) -> list[tuple[list[int], list[
     ]
 
 
+SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
+"""Limits by name, as the paper of TripleEntropy has them; the last one is all rows."""
+
+
 def limit(records: Records, n: int, *, seed: int) -> list[int]:
     """At most ``n`` indices, each class in proportion and, where ``n`` allows, with a row at least.
 

@@ -12,15 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
-from nearfar.data import Records
+from nearfar.data import SIZES, Records
 from nearfar.errors import NearfarError, counted
 from nearfar.protocol.local import shares
 from nearfar.protocol.planning import Planned
 from nearfar.protocol.records import Record, find_record
 from nearfar.protocol.runs import Trial, train
-from nearfar.protocol.study import SIZES
 from nearfar.protocol.trials import reason_of, rows_of, split, warm_up
-from nearfar.training import duration
+from nearfar.training import about
 
 STEPS = 4
 """Of the short training that shows the speed."""
@@ -36,11 +35,10 @@ def estimate(
     how = f"in {counted(number, 'process', 'processes')} of {counted(own, 'thread')}"
     if found:
         seconds = sum(_like(trial, found) for trial in trials) / number
-        return f"about {duration(max(seconds, 1))} {how}, going by {counted(len(found), 'finished trial')}"
+        return f"{about(seconds)} {how}, going by {counted(len(found), 'finished trial')}"
     paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
     seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
-    about = f"about {duration(max(seconds, 1))} {how}"
-    return f"{about}, going by {STEPS} steps of each contender just now; finished trials say more"
+    return f"{about(seconds)} {how}, going by {STEPS} steps of each contender just now; finished trials say more"
 
 
 def _like(trial: Trial, found: Sequence[Record]) -> float:

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
+from nearfar.data import SIZES
 from nearfar.errors import Problem, RecipeError, did_you_mean
 from nearfar.protocol.records import cell_name
 from nearfar.recipe import Recipe, read_recipe, resolve_paths
@@ -56,7 +57,6 @@ ELSEWHERE = {
 """Keys of a recipe's data that a study states once for all contenders."""
 
 Size: TypeAlias = int | Literal["S", "M", "L", "XL"]
-SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 Untrained: TypeAlias = Literal["as-is", "whitening", "all-but-the-top"]
 Values: TypeAlias = dict[str, Any]
 Lines: TypeAlias = dict[KeyPath, int]

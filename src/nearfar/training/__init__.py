@@ -6,7 +6,7 @@ from nearfar.training.journal import Journal, read_journal
 from nearfar.training.learner import Batch, Learner, Term, View
 from nearfar.training.loop import Listener, Plan, Progress, fit, plan_run
 from nearfar.training.precision import choose_precision
-from nearfar.training.progress import LiveBar, PlainLog, duration
+from nearfar.training.progress import LiveBar, PlainLog, about, duration
 
 __all__ = [
     "Batch",
@@ -21,6 +21,7 @@ __all__ = [
     "Progress",
     "Term",
     "View",
+    "about",
     "choose_precision",
     "duration",
     "fit",

@@ -108,6 +108,15 @@ def evaluation_line(entry: dict[str, Any]) -> str:
     return f"dev after step {entry['step']}: {scores}{mark}{end}"
 
 
+def about(seconds: float) -> str:
+    """An estimate of a time; nothing takes none.
+
+    >>> about(0.2), about(200)
+    ('about 1 s', 'about 3 min 20 s')
+    """
+    return f"about {duration(max(seconds, 1))}"
+
+
 def duration(seconds: float) -> str:
     """A time as people say it.
 
