@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,36 @@ def test_evaluation_and_the_end_see_current_weights_and_checkpoints_do_not_make_
     learner, feed = learner_and_feed()
     fit(learner, feed, training, **settings, journal=Journal(tmp_path / "k"))
     assert torch.allclose(words_of(learner).weight[unread], start * 0.99**12, rtol=1e-5)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_rows_are_current_at_each_epoch_for_a_sampler_that_reads_the_model_and_wait_for_any_other(
+    tmp_path: Path, reads: bool
+):
+    """With one batch an epoch, as few texts have, bringing all rows up to date would cost as much as the step."""
+    learner, feed = learner_and_feed()
+    weight = words_of(learner).weight
+    unread = sorted(set(range(len(weight))) - set(feed.tokens.ids.tolist()))[-1]
+    start = weight[unread].detach().clone()
+    seen = []
+
+    class Looking:
+        reads_model = reads
+
+        def __len__(self) -> int:
+            return len(feed.sampler)
+
+        def batches(self, epoch: int, previous: list[Any] | None = None) -> list[Any]:
+            seen.append(weight[unread].detach().clone())
+            return feed.sampler.batches(epoch, previous)
+
+    training = Training(epochs=3, learning_rate=1e-2, warmup=0.0, schedule="constant", weight_decay=1.0)
+    rates: Any = {"encoder": 1e-2, "head": 1e-2, "objective": 1e-2}
+    fit(
+        learner, replace(feed, sampler=Looking()), training, rates=rates, seed=1, accelerator=Accelerator(cpu=True),
+        store=CheckpointStore(tmp_path / "c"), journal=Journal(tmp_path / "j"),
+    )  # fmt: skip
+    assert len(seen) == 3
+    for epoch, own in enumerate(seen):
+        assert torch.allclose(own, start * 0.99 ** (4 * epoch if reads else 0), rtol=1e-5)
+    assert torch.allclose(weight[unread], start * 0.99**12, rtol=1e-5)

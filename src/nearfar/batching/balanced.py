@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,8 @@ class Balanced:
     >>> len(sampler), lonely(labels, sampler.batches(0))
     (2, 0)
     """
+
+    reads_model: ClassVar[bool] = False
 
     labels: NDArray[np.int64]
     size: int

@@ -27,6 +27,7 @@ from nearfar.seeding import generator
 class _Encoded(ABC):
     """What all of them have: fresh groups in some epochs, the batches of the epoch before in the others."""
 
+    reads_model: ClassVar[bool] = True
     stream: ClassVar[str]
     """Names the randomness of an epoch."""
 

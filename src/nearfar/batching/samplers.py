@@ -7,7 +7,7 @@ vectors on these; never on what was asked before. Its length is exact and known 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ Rows = NDArray[np.int64]
 
 class Sampler(Protocol):
     """Cuts the rows of a data set into batches, anew in each epoch."""
+
+    @property
+    def reads_model(self) -> bool:
+        """Whether ``batches`` looks at the weights that are being trained, so that these have to be up to date."""
 
     def __len__(self) -> int:
         """How many batches every epoch has."""
@@ -43,6 +47,8 @@ class RandomOrder:
     (3, [2, 2, 1])
     """
 
+    reads_model: ClassVar[bool] = False
+
     rows: int
     size: int
     seed: int
@@ -65,6 +71,8 @@ class FileOrder:
     >>> FileOrder(rows=3, size=2).batches(7)
     [array([0, 1]), array([2])]
     """
+
+    reads_model: ClassVar[bool] = False
 
     rows: int
     size: int

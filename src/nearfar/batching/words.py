@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,6 +57,8 @@ class Words:
     >>> len(sampler), sorted(np.concatenate(sampler.batches(0)).tolist())
     (2, [0, 1, 2, 3])
     """
+
+    reads_model: ClassVar[bool] = False
 
     texts: Sequence[str]
     size: int

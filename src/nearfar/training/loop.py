@@ -139,8 +139,9 @@ def fit(
     with _stop_signals() as asked_to_stop, lazy_rows(learner, optimizer, world=world) as lazy:
         while progress.step < plan.steps and not progress.stopped:
             if order is None:
-                for rows in lazy:
-                    rows.current()  # the sampler may ask the model
+                if feed.sampler.reads_model:
+                    for rows in lazy:
+                        rows.current()
                 order = _next_order(feed, progress, previous, journal, listeners)
             while progress.batch < len(order) and progress.step < plan.steps and not progress.stopped:
                 began = time.perf_counter()

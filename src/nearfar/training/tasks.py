@@ -125,6 +125,11 @@ class TaskSampler:
     feeds: Mapping[str, Feed]
     schedule: Schedule
 
+    @property
+    def reads_model(self) -> bool:
+        """Whether the sampler of any task does."""
+        return any(feed.sampler.reads_model for feed in self.feeds.values())
+
     def __len__(self) -> int:
         return len(self.schedule)
 
