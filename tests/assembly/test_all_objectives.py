@@ -342,7 +342,7 @@ def test_what_cannot_work_is_refused_with_the_remedy(case, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "size", "epochs"),
-    [("cross-entropy", 32, 5), ("supcon", 64, 10), ("triplet", 64, 10), ("simcse", 128, 1), ("cosine-mse", 32, 5),
+    [("cross-entropy", 32, 5), ("supcon", 64, 6), ("triplet", 64, 6), ("simcse", 128, 1), ("cosine-mse", 32, 5),
      ("mnrl", 64, 5)],
 )  # fmt: skip
 def test_unset_batches_and_epochs_are_what_the_recipe_page_says(name, size, epochs, tmp_path):
@@ -353,6 +353,28 @@ def test_unset_batches_and_epochs_are_what_the_recipe_page_says(name, size, epoc
     assert (chosen.batches.size, chosen.training.epochs) == (size, epochs)
     assert str(size) in entries(Batches)["size"].key.about
     assert str(epochs) in entries(Training)["epochs"].key.about
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "epochs", "rate"),
+    [
+        (48, {}, 6, 2e-4),
+        (100, {}, 3, 2e-4),
+        (192, {}, 3, 2e-4),
+        (260, {}, 3, 1e-4),
+        (260, {"max_steps": 9}, 3, 2e-4),
+        (260, {"accumulate": 2}, 3, 2e-4),
+        (48, {"epochs": 10}, 10, 1e-4),
+        (48, {"epochs": 10, "learning_rate": 3e-5}, 10, 3e-5),
+    ],
+)
+def test_few_texts_get_six_steps_at_least_and_longer_runs_half_the_rate(tmp_path, texts, settings, epochs, rate):
+    recipe = recipe_of(
+        write_texts(tmp_path / "texts.csv", texts), {"name": "supcon"}, batches={"size": 64},
+        training={"epochs": None, "learning_rate": None, **settings},
+    )  # fmt: skip
+    chosen, _ = choose(recipe, read_data(recipe))
+    assert (chosen.training.epochs, chosen.training.learning_rate) == (epochs, rate)
 
 
 def test_pairs_that_all_belong_together_are_measured_on_pairs_of_both_kinds(tmp_path):

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from nearfar.assembly.data import Kind, RunData
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.recipe import Batches, CrossEntropy, Encoder, Objective, Recipe, Training, TripleEntropy
@@ -32,8 +30,12 @@ from nearfar.recipe.schema import HeadKind, Metric
 
 FEW_ROWS = 2_000
 """Up to this many labeled texts, ``auto`` trains with supcon and fits a logistic head."""
-FEW_STEPS = 10
+FEW_STEPS = 6
 """Steps that a small data set gets at least."""
+FEW_RATE = 1e-4
+"""The learning rate where classmates are compared and the head is fitted; twice as much in runs that are not longer."""
+LONGER = 10
+"""Steps from which on a run is longer: docs/why/small-data.md has the comparison."""
 COMPARING = (SupCon, CrossEntropySupCon, LabelAware, Triplet, Contrastive)
 """Objectives that need classmates in the batch."""
 IN_BATCH = (*COMPARING, BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
@@ -246,20 +248,20 @@ def _training(
 ) -> Training:
     few = needs_classmates(objective) and not trains_head(objective)
     views = any(isinstance(part, (SimCSE, Mirror)) for part in parts_of(objective))
-    usual = PUBLISHED_RATE if published else 1e-4 if few else 2e-5 if views else 5e-5
-    rate = training.learning_rate or usual
+    per_epoch = -(-len(data.train) // ((batches.size or 1) * training.accumulate))
     epochs = training.epochs
     if epochs is None:
         short = any(isinstance(part, Mirror) and part.granularity != "sentences" for part in parts_of(objective))
-        epochs = 2 if short else 1 if views else 5
-        if few:
-            assert batches.size is not None
-            per_epoch = -(-len(data.train) // (batches.size * training.accumulate))
-            epochs = max(3, int(np.ceil(FEW_STEPS / per_epoch)))
+        epochs = 2 if short else 1 if views else max(3, -(-FEW_STEPS // per_epoch)) if few else 5
+    steps = epochs * per_epoch
+    if few:
+        usual = FEW_RATE if min(steps, training.max_steps or steps) >= LONGER else 2 * FEW_RATE
+    else:
+        usual = 2e-5 if views else 5e-5
+    rate = training.learning_rate or (PUBLISHED_RATE if published else usual)
     metric = _metric(training, data)
     every = training.evaluate_every
     if every == "auto":
-        steps = epochs * -(-len(data.train) // ((batches.size or 1) * training.accumulate))
         every = "epoch" if epochs <= 10 else max(1, steps // 10)
     head_rate = training.head_learning_rate or (PUBLISHED_RATE if published else None)
     return replace(
