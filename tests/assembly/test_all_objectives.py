@@ -358,19 +358,21 @@ def test_unset_batches_and_epochs_are_what_the_recipe_page_says(name, size, epoc
 @pytest.mark.parametrize(
     ("texts", "settings", "epochs", "rate"),
     [
-        (48, {}, 6, 2e-4),
-        (100, {}, 3, 2e-4),
-        (192, {}, 3, 2e-4),
-        (260, {}, 3, 1e-4),
-        (260, {"max_steps": 9}, 3, 2e-4),
-        (260, {"accumulate": 2}, 3, 2e-4),
+        (64, {}, 6, 2e-4),
+        (65, {}, 15, 1e-4),
+        (256, {}, 8, 1e-4),
+        (257, {}, 6, 1e-4),
+        (641, {}, 3, 1e-4),
+        (65, {"max_steps": 9}, 15, 2e-4),
+        (65, {"accumulate": 2}, 6, 2e-4),
+        (65, {"epochs": 4}, 4, 2e-4),
         (48, {"epochs": 10}, 10, 1e-4),
         (48, {"epochs": 10, "learning_rate": 3e-5}, 10, 3e-5),
     ],
 )
-def test_few_texts_get_six_steps_at_least_and_longer_runs_half_the_rate(tmp_path, texts, settings, epochs, rate):
+def test_one_batch_of_texts_gets_six_steps_and_few_thirty_at_half_the_rate(tmp_path, texts, settings, epochs, rate):
     recipe = recipe_of(
-        write_texts(tmp_path / "texts.csv", texts), {"name": "supcon"}, batches={"size": 64},
+        write_texts(tmp_path / "texts.csv", texts), {"name": "supcon"}, batches={"size": 64}, data={"dev": 0},
         training={"epochs": None, "learning_rate": None, **settings},
     )  # fmt: skip
     chosen, _ = choose(recipe, read_data(recipe))

@@ -30,8 +30,10 @@ from nearfar.recipe.schema import HeadKind, Metric
 
 FEW_ROWS = 2_000
 """Up to this many labeled texts, ``auto`` trains with supcon and fits a logistic head."""
-FEW_STEPS = 6
+FEW_STEPS = 30
 """Steps that a small data set gets at least."""
+ONE_BATCH_STEPS = 6
+"""Steps of a data set that is smaller still, so that one batch holds all of it."""
 FEW_RATE = 1e-4
 """The learning rate where classmates are compared and the head is fitted; twice as much in runs that are not longer."""
 LONGER = 10
@@ -252,7 +254,8 @@ def _training(
     epochs = training.epochs
     if epochs is None:
         short = any(isinstance(part, Mirror) and part.granularity != "sentences" for part in parts_of(objective))
-        epochs = 2 if short else 1 if views else max(3, -(-FEW_STEPS // per_epoch)) if few else 5
+        least = FEW_STEPS if per_epoch > 1 else ONE_BATCH_STEPS
+        epochs = 2 if short else 1 if views else max(3, -(-least // per_epoch)) if few else 5
     steps = epochs * per_epoch
     if few:
         usual = FEW_RATE if min(steps, training.max_steps or steps) >= LONGER else 2 * FEW_RATE

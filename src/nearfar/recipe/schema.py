@@ -164,7 +164,7 @@ class Training:
         int | None,
         Key(
             "How often every training text is seen; unset means 5, for simcse and mirror 1 or 2, and for supcon, "
-            "triplet and contrastive 3 or as many as make 6 steps.",
+            "triplet and contrastive 3 or as many as make 30 steps, 6 if one batch holds all texts.",
             at_least=1,
         ),
     ] = None
