@@ -364,7 +364,7 @@ def test_unset_batches_and_epochs_are_what_the_recipe_page_says(name, size, epoc
         (257, {}, 6, 1e-4),
         (641, {}, 3, 1e-4),
         (65, {"max_steps": 9}, 15, 2e-4),
-        (65, {"accumulate": 2}, 6, 2e-4),
+        (65, {"accumulate": 2}, 30, 1e-4),
         (65, {"epochs": 4}, 4, 2e-4),
         (48, {"epochs": 10}, 10, 1e-4),
         (48, {"epochs": 10, "learning_rate": 3e-5}, 10, 3e-5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from nearfar.assembly.task_plan import plan_tasks
 from nearfar.assembly.tasks import build_aim, make_task_feed
+from nearfar.batching import Neighbors
 from nearfar.batching.schedules import RoundRobin, Sampled
 from nearfar.encoding import build
 from nearfar.encoding.task_model import TaskNetwork
@@ -43,6 +45,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         )
 
     return make
+
+
+def test_tasks_read_the_model_for_their_batches_if_one_of_them_does(made):
+    _, feed = made()
+    assert not feed.sampler.reads_model
+    own = Neighbors(rows=4, size=2, seed=1, vectors=lambda: np.eye(4, dtype=np.float32), group=2)
+    name, first = next(iter(feed.feeds.items()))
+    assert TaskFeed({**feed.feeds, name: replace(first, sampler=own)}, feed.schedule).sampler.reads_model
 
 
 def gradients_of(learner: TaskLearner, feed: TaskFeed, rows: Any) -> dict[str, Tensor]:

@@ -254,7 +254,7 @@ def _training(
     epochs = training.epochs
     if epochs is None:
         short = any(isinstance(part, Mirror) and part.granularity != "sentences" for part in parts_of(objective))
-        least = FEW_STEPS if per_epoch > 1 else ONE_BATCH_STEPS
+        least = ONE_BATCH_STEPS if len(data.train) <= (batches.size or 1) else FEW_STEPS
         epochs = 2 if short else 1 if views else max(3, -(-least // per_epoch)) if few else 5
     steps = epochs * per_epoch
     if few:
