@@ -14,7 +14,7 @@ from tests.training.runs import write_texts
 
 import nearfar
 from nearfar.assembly import run
-from nearfar.assembly.choosing import check_objective, trains_head
+from nearfar.assembly.choosing import check_objective, choose, trains_head
 from nearfar.assembly.data import read_data
 from nearfar.assembly.feeding import side_by_side
 from nearfar.assembly.heads import fit_head
@@ -84,7 +84,10 @@ def test_a_cross_entropy_without_weight_trains_no_head_so_one_is_fitted(objectiv
     said = " ".join(capsys.readouterr().err.split())
 
     assert "gives its cross-entropy no weight here" in said
-    assert nearfar.load(tmp_path / "model").card.head == {"kind": "logistic"}
+    compares = objective["name"] != "triple-entropy"
+    kind = "nearest-center" if compares else "logistic"
+    assert f"a {kind} one is fitted afterwards" in said
+    assert (nearfar.load(tmp_path / "model").card.head or {})["kind"] == kind
     assert summary.reports["test"].scores["accuracy"] > 0.9
     with pytest.raises(SettingError, match=r'head.kind is "trained", but .* gives its cross-entropy no weight'):
         run(recipe_of(train, objective, head={"kind": "trained"}), tmp_path / "trained")
@@ -177,6 +180,29 @@ def test_what_an_objective_names_is_looked_for_before_anything_is_opened(objecti
     recipe = recipe_of(write_texts(tmp_path / "texts.csv", 24), objective)
     with pytest.raises(SettingError, match=message):
         plan_stages(recipe, read_data(recipe))
+
+
+@pytest.mark.parametrize(
+    ("objective", "classes", "rows", "head"),
+    [
+        ("supcon", 10, 1_000, "nearest-center"),
+        ("triplet", 2, 20, "nearest-center"),
+        ("supcon", 11, 110, "logistic"),
+        ("supcon", 10, 1_001, "logistic"),
+        ("soft-triple", 2, 20, "logistic"),
+        ("proxy-nca", 2, 20, "logistic"),
+        ("cross-entropy", 2, 20, "trained"),
+    ],
+)
+def test_the_head_follows_the_objective_the_classes_and_the_texts_of_each(objective, classes, rows, head, tmp_path):
+    """Centers where classmates were compared and are few, unless the recipe says otherwise."""
+    train = tmp_path / "texts.csv"
+    train.write_text("text,label\n" + "".join(f"text {n},c{n % classes}\n" for n in range(rows)))
+    recipe = recipe_of(train, {"name": objective})
+    asked = recipe_of(train, {"name": objective}, head={"kind": "neighbors"})
+
+    assert choose(recipe, read_data(recipe))[0].head.kind == head
+    assert choose(asked, read_data(asked))[0].head.kind == "neighbors"
 
 
 @pytest.mark.parametrize("present", [(0, 2), (0, 1, 3)])

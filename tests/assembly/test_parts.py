@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import NearestCentroid
 
 from nearfar.assembly.heads import STRENGTH, fit_head
 from nearfar.assembly.rows import Rows, distinct
 from nearfar.assembly.stages import Stage
-from nearfar.encoding import build, tokenize
+from nearfar.encoding import build, make_head, tokenize
 from nearfar.evaluation import embed_table
 from nearfar.objectives import CrossEntropy, LabelAware, ProxyNCA
 from nearfar.recipe import Data, Recipe
@@ -32,6 +33,52 @@ def test_a_logistic_head_is_scikit_learns(classes):
     wanted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(unit, labels).predict_proba(unit)
 
     np.testing.assert_allclose(head(torch.from_numpy(vectors)).softmax(dim=1).numpy(), wanted, atol=1e-5)
+
+
+def embedded(built, table):
+    vectors = embed_table(built.model, table, batch_size=8)
+    return vectors, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_nearest_center_is_scikit_learns(classes):
+    built = build("toy", classes=None, seed=1, pooling="mean")
+    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
+    labels = np.arange(20) % classes
+    head = fit_head("nearest-center", built.model, table, labels, classes)
+    vectors, unit = embedded(built, table)
+
+    found = head(torch.from_numpy(vectors)).argmax(dim=1).numpy()
+    np.testing.assert_array_equal(found, NearestCentroid().fit(unit, labels).predict(unit))
+    assert len(set(found)) == classes
+
+
+def test_the_probabilities_of_centers_are_those_of_equally_wide_normal_classes():
+    """The formula in loops: exp(-distance² / (2 · temperature)) over its sum; how large a class is plays no part."""
+    built = build("toy", classes=None, seed=1, pooling="mean")
+    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
+    labels = np.array([0] * 12 + [1] * 5 + [2] * 3)
+    head = fit_head("nearest-center", built.model, table, labels, 3)
+    vectors, unit = embedded(built, table)
+    wanted = np.zeros((20, 3))
+    for row in range(20):
+        for number in range(3):
+            center = unit[labels == number].mean(axis=0)
+            wanted[row, number] = np.exp(-((unit[row] - center) ** 2).sum() / (2 * head.temperature))
+    wanted /= wanted.sum(axis=1, keepdims=True)
+
+    np.testing.assert_allclose(head(torch.from_numpy(vectors)).softmax(dim=1).numpy(), wanted, atol=1e-5)
+
+
+def test_centers_of_length_one_are_compared_by_cosine():
+    """As older model folders have them."""
+    head = make_head({"kind": "nearest-center", "temperature": 0.1}, 4, 3)
+    centers = torch.nn.functional.normalize(torch.randn(3, 4, generator=torch.Generator().manual_seed(3)), dim=1)
+    head.load_state_dict({"centers": centers})
+    vectors = torch.randn(9, 4, generator=torch.Generator().manual_seed(4))
+
+    cosines = torch.nn.functional.normalize(vectors, dim=1) @ centers.T
+    torch.testing.assert_close(head(vectors).softmax(dim=1), (cosines / 0.1).softmax(dim=1))
 
 
 def test_groups_join_texts_by_positive_pairs_only():

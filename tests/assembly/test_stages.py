@@ -73,7 +73,7 @@ def test_a_fitted_head_is_what_speaks_in_its_stage(tmp_path, names):
     assert [entry["scores"]["accuracy"] > 0.8 for entry in fitted if entry["kind"] == "evaluation"] == [True, True]
     model = nearfar.load(tmp_path / "m")
     assert not model.model.native
-    assert (model.card.head or {})["kind"] == ("logistic" if names[-1] == "supcon" else "linear")
+    assert (model.card.head or {})["kind"] == ("nearest-center" if names[-1] == "supcon" else "linear")
 
 
 def test_a_checkpoint_knows_the_stages_before_its_own(tmp_path):

@@ -140,6 +140,12 @@ def test_the_default_comes_first_and_the_simplest_second():
     assert list(contenders_for("pairs", 10))[:2] == ["batch-softmax", SIMPLEST]
 
 
+def test_the_encoder_as_it_is_gets_a_logistic_head_unless_another_is_asked_for():
+    assert contenders_for("classes", 10)[SIMPLEST]["head"] == {"kind": "logistic"}
+    assert "head" not in contenders_for("classes", 10, fixed={"head.kind"})[SIMPLEST]
+    assert "head" not in contenders_for("scores", 10)[SIMPLEST]
+
+
 def test_what_the_user_has_set_is_not_varied():
     def varied(*fixed):
         found = contenders_for("classes", 10, fixed=fixed)
@@ -370,7 +376,7 @@ def test_without_time_for_a_fold_the_default_is_trained(tmp_path):
     assert "supcon, the default, was taken" in sentence
     recipe = tomllib.loads((request.out / "model" / "recipe.toml").read_text())
     assert recipe["objective"]["name"] == "supcon"
-    assert recipe["head"]["kind"] == "logistic"
+    assert recipe["head"]["kind"] == "nearest-center"
 
 
 def test_a_fold_that_does_not_fit_is_not_begun(tmp_path):

@@ -149,6 +149,8 @@ def _by_hand(card: Card) -> str:
         )
     if kind == "logistic":
         return f"apply `head.weight` and `head.bias` of `nearfar.safetensors` to {pooled}, L2-normalized."
+    if kind == "nearest-center":
+        return f"find the row of `head.centers` in `nearfar.safetensors` nearest to {pooled}, L2-normalized."
     return f"compare {pooled}, L2-normalized, with the vectors under `head.` in `nearfar.safetensors`."
 
 

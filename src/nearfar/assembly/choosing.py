@@ -29,7 +29,7 @@ from nearfar.recipe.objectives import (
 from nearfar.recipe.schema import HeadKind, Metric
 
 FEW_ROWS = 2_000
-"""Up to this many labeled texts, ``auto`` trains with supcon and fits a logistic head."""
+"""Up to this many labeled texts, ``auto`` trains with supcon and fits a head."""
 FEW_STEPS = 30
 """Steps that a small data set gets at least."""
 ONE_BATCH_STEPS = 6
@@ -38,6 +38,8 @@ FEW_RATE = 1e-4
 """The learning rate where classmates are compared and the head is fitted; twice as much in runs that are not longer."""
 LONGER = 10
 """Steps from which on a run is longer: docs/why/small-data.md has the comparison."""
+CENTER_CLASSES, CENTER_TEXTS = 10, 100
+"""Up to so many classes, and texts a class on average, what is fitted to compared classmates is the nearest center."""
 COMPARING = (SupCon, CrossEntropySupCon, LabelAware, Triplet, Contrastive)
 """Objectives that need classmates in the batch."""
 IN_BATCH = (*COMPARING, BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
@@ -231,7 +233,7 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     if data.kind != "classes":
         return kind
     if kind == "auto":
-        return "trained" if trains else "logistic"
+        return "trained" if trains else _fitted(objective, data)
     if kind == "trained" and _silenced(objective):
         raise SettingError(
             f'head.kind is "trained", but {objective.name} gives its cross-entropy no weight here, so no head would '
@@ -243,6 +245,13 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
             'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
         )
     return kind
+
+
+def _fitted(objective: Objective, data: RunData) -> HeadKind:
+    """The head to fit where none is asked for: docs/why/small-data.md has the comparison."""
+    classes = len(data.classes)
+    few = classes <= CENTER_CLASSES and len(data.train) <= CENTER_TEXTS * classes
+    return "nearest-center" if few and needs_classmates(objective) else "logistic"
 
 
 def _training(

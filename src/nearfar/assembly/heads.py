@@ -28,9 +28,8 @@ def fit_head(
         return _logistic(vectors, labels, classes)
     if kind == "nearest-center":
         head = CenterHead(vectors.shape[1], classes)
-        present = np.unique(labels)
-        centers = np.stack([vectors[labels == number].mean(axis=0) for number in present])
-        head.centers[torch.from_numpy(present)] = torch.from_numpy(_normalized(centers))
+        for number in np.unique(labels):
+            head.centers[number] = torch.from_numpy(vectors[labels == number].mean(axis=0))
         return head
     votes = NeighborHead(vectors.shape[1], classes, rows=len(vectors), neighbors=neighbors)
     votes.vectors.copy_(torch.from_numpy(vectors))

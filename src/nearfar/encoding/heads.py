@@ -75,17 +75,18 @@ class LogisticHead(nn.Module):
 
 
 class CenterHead(nn.Module):
-    """The nearest class center by cosine: (b, d) -> (b, c) cosines over a temperature.
+    """The nearest class center: (b, d) -> (b, c) closeness over a temperature.
 
-    A center of zeros is that of a class without training texts, and nobody's nearest.
+    Closeness is x · c - |c|² / 2 of the L2-normalized vector x, which is highest for the center c of the least
+    Euclidean distance. A center of zeros is that of a class without training texts, and nobody's nearest.
 
     Args:
         dim: width of the text vector.
         classes: how many classes there are.
-        temperature: divisor of the cosines; it moves the probabilities, never the label.
+        temperature: divisor of the closeness; it moves the probabilities, never the label.
     """
 
-    def __init__(self, dim: int, classes: int, *, temperature: float = 0.1) -> None:
+    def __init__(self, dim: int, classes: int, *, temperature: float = 0.15) -> None:
         super().__init__()
         _check_classes("CenterHead", classes)
         self.centers: Tensor
@@ -103,8 +104,8 @@ class CenterHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(b, d) -> (b, c)."""
-        logits = F.normalize(vectors.float(), dim=1) @ self.centers.T / self.temperature
-        return logits.masked_fill(~self.centers.any(dim=1), -1e4)
+        close = F.normalize(vectors.float(), dim=1) @ self.centers.T - self.centers.square().sum(dim=1) / 2
+        return (close / self.temperature).masked_fill(~self.centers.any(dim=1), -1e4)
 
 
 class NeighborHead(nn.Module):

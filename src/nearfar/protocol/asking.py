@@ -81,8 +81,10 @@ def contenders_for(kind: str, rows: int, *, fixed: Collection[str] = ()) -> Ways
         ways = _named(default, "supcon", "cross-entropy", "cross-entropy+supcon", "triple-entropy")
         ways |= _varied(ways["cross-entropy"], fixed)
     still = "supcon" if kind == "classes" else "cosine-mse"
-    simplest = {SIMPLEST: {"objective": {"name": still}, "training": FROZEN}}
-    return {default: ways.pop(default), **simplest, **ways}
+    simplest = {"objective": {"name": still}, "training": FROZEN}
+    if kind == "classes" and "head.kind" not in fixed:
+        simplest["head"] = {"kind": "logistic"}  # the vectors of an encoder as it is lie around no centers
+    return {default: ways.pop(default), SIMPLEST: simplest, **ways}
 
 
 def prepare(request: Request) -> Prepared:

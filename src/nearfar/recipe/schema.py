@@ -108,7 +108,8 @@ class Head:
         HeadKind,
         Key(
             '"trained" learns with the encoder, the others are fitted to its vectors afterwards; "auto" trains a head '
-            "where the objective has cross-entropy and fits a logistic one otherwise."
+            "where the objective has cross-entropy; else it fits a logistic one, or the nearest center where "
+            "classmates were compared, in up to 10 classes of up to 100 texts."
         ),
     ] = "auto"
     neighbors: Annotated[int, Key('How many nearest training texts vote, for "neighbors".', at_least=1)] = 5
