@@ -69,7 +69,7 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "modernbert": _modernbert_tokenizer,
 }
 TOKENIZERS |= {"xlm-roberta": TOKENIZERS["roberta"], "camembert": TOKENIZERS["roberta"]}
-TOKENIZERS |= dict.fromkeys(("albert", "xlm"), _modernbert_tokenizer)
+TOKENIZERS |= dict.fromkeys(("albert", "xlm", "t5"), _modernbert_tokenizer)
 CONFIGS: dict[str, Callable[[], Any]] = {
     "bert": lambda: transformers.BertConfig(
         vocab_size=len(vocabulary()), max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
@@ -105,6 +105,10 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     ),
     "xlm": lambda: transformers.XLMConfig(
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, emb_dim=32, n_layers=2, n_heads=4, pad_index=0
+    ),
+    "t5": lambda: transformers.T5Config(
+        vocab_size=len(BYTES) + 5, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, pad_token_id=0,
+        decoder_start_token_id=0,
     ),
 }  # fmt: skip
 

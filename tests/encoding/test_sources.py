@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
-from nearfar.encoding import build, find, load, sources
+from nearfar.encoding import Card, build, find, load, save, sources
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.errors import EncoderError
 
@@ -287,3 +288,28 @@ def test_an_id_that_the_hub_does_not_give_comes_with_a_remedy(name, open_it):
     assert "is the hub reachable?" in message
     assert "\n" not in message
     assert "Traceback" not in message
+
+
+def test_of_an_encoder_with_a_decoder_the_encoder_alone_is_opened(tiny, tmp_path):
+    """T5's vectors are those of sentence-transformers, and its classes are told apart by a head of ours."""
+    folder = tiny("t5")
+    texts = ["a good film", "bad", "it was rather long, and the second half was longer"]
+    model = load(folder)
+    with quiet_transformers():
+        other = SentenceTransformer(str(folder), device="cpu")
+
+    assert type(model.model.network).__name__ == "T5EncoderModel"
+    np.testing.assert_allclose(model.embed(texts), other.encode(texts), atol=1e-5)
+    built = build(str(folder), classes=("no", "yes"), seed=1)
+    assert (built.model.native, built.model.pooling, built.model.classes) == (False, "mean", 2)
+    card = Card(
+        pooling="mean", max_length=16, native=False, labels=("no", "yes"), normalize=False,
+        head=built.model.head and built.model.head.describe(),
+    )  # fmt: skip
+    save(tmp_path / "saved", built.model, built.tokenizer, card, readme="")
+    again = load(tmp_path / "saved")
+    table = again.tokenize(texts)
+    torch.testing.assert_close(
+        again.model.eval()(again.model.inputs(table, range(3))).logits,
+        built.model.eval()(built.model.inputs(table, range(3))).logits,
+    )

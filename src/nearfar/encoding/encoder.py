@@ -251,13 +251,14 @@ def build(
     """Open an encoder for training.
 
     With ``classes`` and no ``pooling`` it has the architecture's own class head, so that the saved folder opens in
-    ``AutoModelForSequenceClassification``; with ``pooling`` it has ours. Without ``classes`` it has no head.
+    ``AutoModelForSequenceClassification``; with ``pooling`` it has ours, and so has the encoder of an architecture that
+    classifies with its decoder. Without ``classes`` it has no head.
     ``seed`` draws all that the checkpoint does not hold; ``fast=False`` keeps to ``AutoModel``'s own computation.
     ``drophead`` and ``cutoff`` are noise of the training, as dropout is: they are no part of what is saved.
     """
     source = find(name)
-    native = classes is not None and pooling is None
     config = open_config(source)
+    native = classes is not None and pooling is None and _encoder_of_two(config) is None
     before = labels_of(config)
     if native and classes is not None:
         config.id2label = dict(enumerate(classes))
@@ -348,7 +349,7 @@ def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set
     """The weights in fp32, and the names of those that the checkpoint did not hold."""
     from transformers import AutoModel, AutoModelForSequenceClassification
 
-    kind: Any = AutoModelForSequenceClassification if native else AutoModel
+    kind: Any = AutoModelForSequenceClassification if native else _encoder_of_two(config) or AutoModel
     if not source.location:
         return kind.from_config(config), set()
     with _refusals(source), quiet_transformers():
@@ -358,6 +359,15 @@ def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set
         )  # fmt: skip
     mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
     return network, set(report["missing_keys"]) | mismatched
+
+
+def _encoder_of_two(config: Any) -> Any:
+    """The class of the encoder alone, of architectures that have a decoder too, such as T5; None of all others."""
+    from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
+
+    known: Any = MODEL_FOR_TEXT_ENCODING_MAPPING
+    kind = known.get(type(config), None)
+    return kind if kind is not None and kind.__name__.endswith("EncoderModel") else None
 
 
 def open_tokenizer(source: Source) -> Any:
