@@ -144,6 +144,7 @@ def check(
 
 @app.command()
 def evaluate(
+    context: typer.Context,
     model: ModelArgument,
     source: Annotated[
         str | None, typer.Argument(help=f"{DATA_HELP} Not with --suite.", metavar="FILE", show_default=False)
@@ -182,6 +183,9 @@ def evaluate(
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
+    typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # the variable may always be set
+    if suite is None and typed:
+        raise SettingError("--data is the folder of --suite; add --suite sts or --suite all, or leave --data out.")
     if task is not None and (suite is not None or corpus is not None):
         raise SettingError("--task measures a head, and --suite and --corpus the encoder; give one of them.")
     if task is not None or (holds_tasks(model) and suite is None and corpus is None):
