@@ -21,45 +21,39 @@ from nearfar.training.optim import parameter_groups, part_of
 TEXTS = [f"{'apple pear plum' if n % 3 else 'hammer saw'} number {n}" for n in range(20)]
 
 
+def fitted(kind, labels, classes):
+    """A head for the vectors of TEXTS, these vectors, and the same of length one."""
+    built = build("toy", classes=None, seed=1, pooling="mean")
+    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
+    vectors = embed_table(built.model, table, batch_size=8)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return fit_head(kind, built.model, table, labels, classes), torch.from_numpy(vectors), unit
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_logistic_head_is_scikit_learns(classes):
     """For two classes, too, where scikit-learn has one row of weights."""
-    built = build("toy", classes=None, seed=1, pooling="mean")
-    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
     labels = np.array([n % 3 % classes for n in range(20)])
-    head = fit_head("logistic", built.model, table, labels, classes)
-    vectors = embed_table(built.model, table, batch_size=8)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    head, vectors, unit = fitted("logistic", labels, classes)
     wanted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(unit, labels).predict_proba(unit)
 
-    np.testing.assert_allclose(head(torch.from_numpy(vectors)).softmax(dim=1).numpy(), wanted, atol=1e-5)
-
-
-def embedded(built, table):
-    vectors = embed_table(built.model, table, batch_size=8)
-    return vectors, vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(head(vectors).softmax(dim=1).numpy(), wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_nearest_center_is_scikit_learns(classes):
-    built = build("toy", classes=None, seed=1, pooling="mean")
-    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
     labels = np.arange(20) % classes
-    head = fit_head("nearest-center", built.model, table, labels, classes)
-    vectors, unit = embedded(built, table)
+    head, vectors, unit = fitted("nearest-center", labels, classes)
 
-    found = head(torch.from_numpy(vectors)).argmax(dim=1).numpy()
+    found = head(vectors).argmax(dim=1).numpy()
     np.testing.assert_array_equal(found, NearestCentroid().fit(unit, labels).predict(unit))
     assert len(set(found)) == classes
 
 
 def test_the_probabilities_of_centers_are_those_of_equally_wide_normal_classes():
     """The formula in loops: exp(-distance² / (2 · temperature)) over its sum; how large a class is plays no part."""
-    built = build("toy", classes=None, seed=1, pooling="mean")
-    table = tokenize(built.tokenizer, [TEXTS], max_length=32)
     labels = np.array([0] * 12 + [1] * 5 + [2] * 3)
-    head = fit_head("nearest-center", built.model, table, labels, 3)
-    vectors, unit = embedded(built, table)
+    head, vectors, unit = fitted("nearest-center", labels, 3)
     wanted = np.zeros((20, 3))
     for row in range(20):
         for number in range(3):
@@ -67,7 +61,7 @@ def test_the_probabilities_of_centers_are_those_of_equally_wide_normal_classes()
             wanted[row, number] = np.exp(-((unit[row] - center) ** 2).sum() / (2 * head.temperature))
     wanted /= wanted.sum(axis=1, keepdims=True)
 
-    np.testing.assert_allclose(head(torch.from_numpy(vectors)).softmax(dim=1).numpy(), wanted, atol=1e-5)
+    np.testing.assert_allclose(head(vectors).softmax(dim=1).numpy(), wanted, atol=1e-5)
 
 
 def test_centers_of_length_one_are_compared_by_cosine():
