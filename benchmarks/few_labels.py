@@ -8,11 +8,14 @@ are tested on the same texts, so that results pair up by draw: one draw can be 2
     python -m benchmarks.few_labels train          # nearfar; the same
     python -m benchmarks.few_labels table          # what came out, as Markdown
 
+The lines behind RESULTS.md are in benchmarks/few-labels; --results (and --peer of the table) names a file to continue.
+
 Give both sides the same number of threads (OMP_NUM_THREADS=1). Every result is one line of JSON:
 
 - seconds: the training, with the class head; of nearfar as its metrics.json has them, of SetFit ``Trainer.train``;
 - whole_seconds, cpu_seconds: loading the encoder, training and saving the model, by the clock and by the processor.
-  Where others compute on the machine, the processor's seconds are the ones to compare.
+  Where others compute on the machine, the processor's seconds are the ones to compare;
+- machine: the processor. Accuracies pair up whatever it is, times only if it is the same for both.
 """
 
 from __future__ import annotations
@@ -79,6 +82,11 @@ class Draws:
     def test(self, data: str) -> Path:
         """The texts to be right about."""
         return self.folder / data / "test.jsonl"
+
+    def smallest(self) -> tuple[Path, Path]:
+        """The files of the draw that takes least: to train on, and to test on."""
+        train = min(self.folder.glob("*/*-*.jsonl"), key=lambda path: (path.stat().st_size, path))
+        return train, self.test(train.parent.name)
 
     def fingerprint(self, case: Case) -> str:
         """Changes with any byte of the two files."""
@@ -172,8 +180,8 @@ Measure = Callable[[Path, Path], Line]
 def drive(measure: Measure, wanted: Sequence[Case], draws: Draws, results: Results) -> int:
     """Measure what is not there yet; returns how many failed.
 
-    The smallest case is run once more before all others and forgotten: what a process does only the first time,
-    imports above all, is in no result.
+    The smallest draw of the folder is measured before all others and forgotten: what a process does only the first
+    time, imports above all, is in no result.
     """
     there = results.by_case()
     pending = []
@@ -184,9 +192,9 @@ def drive(measure: Measure, wanted: Sequence[Case], draws: Draws, results: Resul
         elif there[case]["draw"] != fingerprint:
             raise SystemExit(f"{results.path} has a result of other texts for {case}; give another --results file.")
     if pending:
-        smallest = min((case for case, _ in pending), key=lambda case: draws.train(case).stat().st_size)
-        measure(draws.train(smallest), draws.test(smallest.data))
-    failed = 0
+        measure(*draws.smallest())
+    name, flags = machine.cpu()
+    failed, processor = 0, ", ".join([name, *flags])
     for case, fingerprint in pending:
         load = machine.load()
         try:
@@ -195,7 +203,7 @@ def drive(measure: Measure, wanted: Sequence[Case], draws: Draws, results: Resul
             failed += 1
             tell(f"{case}: {type(problem).__name__}: {problem}")
             continue
-        results.add({**case._asdict(), **line, "draw": fingerprint, "load": round(load, 2)})
+        results.add({**case._asdict(), **line, "draw": fingerprint, "load": round(load, 2), "machine": processor})
         tell(f"{case}: accuracy {line['accuracy']:.3f}, {line['seconds']:.1f} s, {line['steps']:,} steps")
     return failed
 
@@ -283,7 +291,7 @@ def accuracy_table(found: Sequence[Pair]) -> str:
 
 
 def time_table(found: Sequence[Pair]) -> str:
-    """Medians over draws; ratios are theirs over ours, draw by draw, where both had the same number of threads."""
+    """Medians over draws; ratios are theirs over ours, draw by draw, where both had the same threads and processor."""
     rows = []
     for name, inside in groups(found):
         mine, others = _sides(inside)
@@ -291,11 +299,11 @@ def time_table(found: Sequence[Pair]) -> str:
             name,
             *(_median([line[key] for line in side]) for key in ("steps", "seconds") for side in (mine, others)),
         ]
-        for key in ("seconds", "whole_seconds", "cpu_seconds"):
+        for clock in ("seconds", "whole_seconds", "cpu_seconds"):
             times = [
-                ratio if one["threads"] == other["threads"] else None
+                ratio if all(one.get(key) == other.get(key) for key in ("threads", "machine")) else None
                 for one, other, ratio in zip(
-                    mine, others, ratios([line[key] for line in others], [line[key] for line in mine]), strict=True
+                    mine, others, ratios([line[clock] for line in others], [line[clock] for line in mine]), strict=True
                 )
             ]
             row.append(_median(times, " x"))

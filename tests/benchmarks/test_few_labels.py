@@ -10,7 +10,7 @@ from itertools import combinations_with_replacement
 import pytest
 from benchmarks.few_labels import DATASETS, Case, Draws, Pair, Results, cases, drive
 
-from benchmarks import few_labels, few_labels_peers
+from benchmarks import few_labels, few_labels_peers, machine
 
 
 def write(path, rows):
@@ -147,15 +147,22 @@ def test_a_restart_measures_only_what_is_missing(drawn, tmp_path):
 
     assert drive(measure, wanted[:4], draws, results) == 1
     assert asked[1:] == [draws.train(case) for case in wanted[:4]]  # the first is the warm-up
-    assert asked[0] in asked[1:]
+    assert asked[0] == draws.smallest()[0]
     assert list(results.by_case()) == [*wanted[:2], wanted[3]]
     asked.clear()
     assert drive(measure, wanted[:4], draws, results) == 0
-    assert asked == [draws.train(wanted[2])] * 2
+    assert asked == [draws.smallest()[0], draws.train(wanted[2])]
     asked.clear()
     assert drive(measure, wanted[:4], draws, results) == 0
     assert asked == []
     assert len(results.lines()) == 4
+
+
+def test_the_smallest_draw_of_all_comes_with_its_test_texts(drawn):
+    draws, wanted = drawn
+    train, test = draws.smallest()
+    assert train.stat().st_size == min(draws.train(case).stat().st_size for case in wanted)
+    assert test == draws.test(train.parent.name)
 
 
 def test_every_line_says_what_it_is_of(drawn, tmp_path):
@@ -166,6 +173,7 @@ def test_every_line_says_what_it_is_of(drawn, tmp_path):
     assert (found["data"], found["n"], found["seed"]) == ("trec", 2, 0)
     assert found["draw"] == draws.fingerprint(wanted[0])
     assert found["load"] >= 0
+    assert found["machine"].startswith(machine.cpu()[0])
 
 
 def test_results_of_other_texts_are_refused(drawn, tmp_path):
@@ -227,6 +235,13 @@ def test_the_time_table_has_the_median_of_the_ratios():
 def test_times_of_different_threads_are_not_compared():
     table = cells(few_labels.time_table(pairs((0.5, 0.5), threads=2)))
     assert table[2][-3:] == ["-", "-", "-"]
+
+
+def test_times_of_different_processors_are_not_compared():
+    found = pairs((0.5, 0.5), (0.5, 0.6), machine="quick")
+    same = found[1]._replace(theirs={**found[1].theirs, "machine": "quick"})
+    assert cells(few_labels.time_table(found))[2][-3:] == ["-", "-", "-"]
+    assert cells(few_labels.time_table([found[0], same]))[2][-3:] == ["10 x", "5.50 x", "10 x"]
 
 
 def test_the_report_says_where_the_peer_had_other_settings():
