@@ -136,6 +136,7 @@ def test_the_default_comes_first_and_the_simplest_second():
     assert list(few)[:2] == ["supcon", SIMPLEST]
     assert list(many)[:2] == ["cross-entropy", SIMPLEST]
     assert sorted(few) == sorted(many) == sorted(["supcon", SIMPLEST, *OTHERS])
+    assert next(iter(contenders_for("classes", FEW_ROWS + 1, classes=FEW_ROWS))) == "supcon"
     assert list(contenders_for("scores", 10))[:2] == ["cosine-mse", SIMPLEST]
     assert list(contenders_for("pairs", 10))[:2] == ["batch-softmax", SIMPLEST]
 

@@ -28,8 +28,8 @@ from nearfar.recipe.objectives import (
 )
 from nearfar.recipe.schema import HeadKind, Metric
 
-FEW_ROWS = 2_000
-"""Up to this many labeled texts, ``auto`` trains with supcon and fits a head."""
+FEW_ROWS, FEW_A_CLASS = 2_000, 200
+"""Up to so many labeled texts, or so many a class on average, ``auto`` trains with supcon and fits a head."""
 FEW_STEPS = 30
 """Steps that a small data set gets at least."""
 ONE_BATCH_STEPS = 6
@@ -71,10 +71,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
         encoder = replace(encoder, pooling="first")
     elif encoder.pooling is None and data.kind == "classes" and head != "trained" and trains_head(objective):
         encoder = replace(encoder, pooling="mean")  # the head that is fitted and the one that trains see one vector
-    if any(isinstance(part, TripleEntropy) and part.padding for part in parts_of(objective)) and encoder.fast:
-        raise SettingError(
-            "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
-        )
+    _check_padding(objective, encoder)
     mirrors = [part for part in parts_of(objective) if isinstance(part, Mirror)]
     if mirrors:
         objective, encoder = _mirrored(objective), _encoder_of(mirrors[0], encoder)
@@ -97,6 +94,15 @@ def positive_from(objective: Objective) -> float:
     return min((0.5 if value is None else value for value in asked), default=0.5)
 
 
+def are_few(rows: int, classes: int) -> bool:
+    """Whether labeled texts are too few to teach a class head what comparing classmates teaches the encoder.
+
+    >>> are_few(2_000, 2), are_few(2_001, 2), are_few(15_400, 77)
+    (True, False, True)
+    """
+    return rows <= max(FEW_ROWS, FEW_A_CLASS * classes)
+
+
 def needs_classmates(objective: Objective) -> bool:
     """Whether the objective compares texts of one class with each other."""
     return any(isinstance(part, COMPARING) for part in parts_of(objective))
@@ -116,6 +122,20 @@ def trains_head(objective: Objective) -> bool:
         case LabelAware():
             return objective.weight > 0
     return False
+
+
+def _check_padding(objective: Objective, encoder: Encoder) -> None:
+    """Refuse padding tokens where there are none to count."""
+    padded = [part for part in parts_of(objective) if isinstance(part, TripleEntropy) and part.padding]
+    if padded and encoder.fast:
+        raise SettingError(
+            "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
+        )
+    if any(part.level == "text" for part in padded):
+        raise SettingError(
+            'objective.padding counts padding tokens, and objective.level = "text" counts none: set '
+            'objective.level = "tokens", or objective.padding = false.'
+        )
 
 
 def _silenced(objective: Objective) -> bool:
@@ -165,9 +185,9 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
         return objective, []
     rate = objective.learning_rate
     if data.kind == "classes":
-        few = len(data.train) <= FEW_ROWS and recipe.head.kind != "trained"
+        few = are_few(len(data.train), len(data.classes)) and recipe.head.kind != "trained"
         chosen: Objective = SupCon(learning_rate=rate) if few else CrossEntropy(learning_rate=rate)
-        many = "few" if few else "many"
+        many = "many" if not few else "few" if len(data.train) <= FEW_ROWS else f"few for {len(data.classes)} classes"
         reason = f"{len(data.train):,} labeled {'pairs' if data.train.shape == 'pairs' else 'texts'} are {many}"
     elif data.kind == "scores":
         chosen, reason = CosineMSE(learning_rate=rate), "the pairs have scores"

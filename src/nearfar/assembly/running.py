@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from nearfar.assembly.card import model_card, versions
-from nearfar.assembly.choosing import FEW_ROWS, parts_of, trains_head
+from nearfar.assembly.choosing import are_few, parts_of, trains_head
 from nearfar.assembly.data import RunData, read_data
 from nearfar.assembly.feeding import company, make_feed, twins
 from nearfar.assembly.heads import fit_head
@@ -430,7 +430,7 @@ def _identity(stages: list[Stage], data: RunData, processes: int) -> str:
 
 def _unused_pooling(data: RunData, built: Built) -> list[str]:
     """What is lost where few texts are to teach the architecture's own head on a sentence encoder."""
-    if not (built.model.native and built.pools) or len(data.train) > FEW_ROWS:
+    if not (built.model.native and built.pools) or not are_few(len(data.train), len(data.classes)):
         return []
     return [
         f"the architecture's own class head does not read the {built.model.pooling}-pooled vectors of this "

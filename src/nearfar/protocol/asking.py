@@ -58,12 +58,13 @@ class Prepared:
     """What ``nearfar train`` would take."""
 
 
-def contenders_for(kind: str, rows: int, *, fixed: Collection[str] = ()) -> Ways:
+def contenders_for(kind: str, rows: int, *, classes: int = 0, fixed: Collection[str] = ()) -> Ways:
     """The sensible ways to train on rows of a kind: the default first, then the simplest, then the others.
 
     Args:
         kind: ``classes``, ``scores`` or ``pairs``.
         rows: how many there are, on which the default depends.
+        classes: how many classes they have, on which it depends, too.
         fixed: recipe keys the user has set; what only varies these is left out.
 
     >>> list(contenders_for("scores", 100))
@@ -75,9 +76,9 @@ def contenders_for(kind: str, rows: int, *, fixed: Collection[str] = ()) -> Ways
         ways = _named(default, *others)
         ways["batch-softmax+cosine-mse"] = {"objective": COMBO}
     else:
-        from nearfar.assembly.choosing import FEW_ROWS
+        from nearfar.assembly.choosing import are_few
 
-        default = "supcon" if rows <= FEW_ROWS else "cross-entropy"
+        default = "supcon" if are_few(rows, classes) else "cross-entropy"
         ways = _named(default, "supcon", "cross-entropy", "cross-entropy+supcon", "triple-entropy")
         ways |= _varied(ways["cross-entropy"], fixed)
     still = "supcon" if kind == "classes" else "cosine-mse"
@@ -100,7 +101,7 @@ def prepare(request: Request) -> Prepared:
     if request.metric not in ("auto", *SCORES[kind]):
         raise SettingError(f"--metric {request.metric}: such rows have {', '.join(SCORES[kind])}; choose one of them.")
     fixed = {".".join(override.path) for override in request.settings}
-    ways = contenders_for(kind, len(records), fixed=fixed)
+    ways = contenders_for(kind, len(records), classes=len(records.classes()), fixed=fixed)
     settings = StudyTable(
         name=f"tune {table.name}", seeds=tuple(request.seed + number for number in range(request.rounds)),
         folds=request.folds, metric=request.metric, baseline=SIMPLEST,  # type: ignore[arg-type]
