@@ -131,6 +131,10 @@ def test_more_centers_than_texts_are_told_with_a_number_that_fits():
 def test_classes_of_one_text_are_told():
     assert "1 of 3 classes has a single text (fruit), which" in terms_of(SupCon(), (4, 1, 4))[1]
     assert "2 of 3 classes have a single text (fruit, tool), which" in terms_of(SupCon(), (4, 1, 1))[1]
+    for quiet in (CrossEntropy(), ProxyNCA(), LabelAware(), SoftTriple(centers=1), TripleEntropy(centers=1)):
+        said = terms_of(quiet, (4, 1, 4))[1]
+        assert "1 of 3 classes has a single text (fruit), which is all there is to know the class by; give" in said
+        assert "single text" not in str(terms_of(quiet, (4, 2, 4))[1])
 
 
 def test_weights_of_classes_can_be_named():
@@ -205,6 +209,25 @@ def test_the_head_follows_the_objective_the_classes_and_the_texts_of_each(object
     assert choose(asked, read_data(asked))[0].head.kind == "neighbors"
 
 
+@pytest.mark.parametrize(
+    ("classes", "rows", "objective", "said"),
+    [
+        (2, 2_000, "supcon", "2,000 labeled texts are few"),
+        (2, 2_001, "cross-entropy", "2,001 labeled texts are many"),
+        (12, 2_400, "supcon", "2,400 labeled texts are few for 12 classes"),
+        (12, 2_401, "cross-entropy", "2,401 labeled texts are many"),
+    ],
+)
+def test_texts_are_few_by_their_number_or_by_that_of_each_class(classes, rows, objective, said, tmp_path):
+    train = tmp_path / "texts.csv"
+    train.write_text("text,label\n" + "".join(f"text {n},c{n % classes}\n" for n in range(rows)))
+    recipe = recipe_of(train, {"name": "auto"}, data={"dev": 0})
+    chosen, notes = choose(recipe, read_data(recipe))
+
+    assert chosen.objective.name == objective
+    assert notes == [f"objective: {objective}, because {said}; --objective chooses another"]
+
+
 @pytest.mark.parametrize("present", [(0, 2), (0, 1, 3)])
 @pytest.mark.parametrize("kind", ["logistic", "nearest-center", "neighbors"])
 def test_a_fitted_head_never_says_a_class_without_training_texts(kind, present):
@@ -240,12 +263,26 @@ def test_a_draw_smaller_than_the_classes_is_told_and_one_class_refused(tmp_path,
 def test_an_objective_that_finds_no_classmates_is_said_to_learn_nothing(tmp_path, capsys):
     train = write_texts(tmp_path / "texts.csv", 24)
     few = {"per_class": 1}
-    assert "supcon learns nothing here" in told_by(
-        recipe_of(train, {"name": "supcon"}, data=few), tmp_path / "a", capsys
-    )
-    assert "3 of 3 training texts have no classmate in their batch" in told_by(
-        recipe_of(train, {"name": "cross-entropy+supcon"}, data=few), tmp_path / "b", capsys
-    )
+    remedy = "data.per_class leaves one text of each: set 2 or more, 8 is usual"
+    said = told_by(recipe_of(train, {"name": "supcon"}, data=few), tmp_path / "a", capsys)
+    assert "supcon learns nothing here" in said
+    assert remedy in said
+    said = told_by(recipe_of(train, {"name": "cross-entropy+supcon"}, data=few), tmp_path / "b", capsys)
+    assert "3 of 3 training texts have no classmate in their batch" in said
+    assert remedy in said
+
+
+def test_texts_without_a_classmate_are_helped_by_what_can_help_them(tmp_path, capsys):
+    """Larger batches where there is a classmate elsewhere, more texts where there is none."""
+    train = write_texts(tmp_path / "texts.csv", 24)
+    with train.open("a") as file:
+        file.write("a violin,music\n")
+    said = told_by(recipe_of(train, {"name": "supcon"}, batches={"size": 32}), tmp_path / "a", capsys)
+    assert "1 of 25 training texts has no classmate in its batch" in said
+    assert "near; more texts of a class would help, two of each at least" in said
+    apart = {"size": 3, "shuffle": "file-order"}
+    said = told_by(recipe_of(train, {"name": "supcon"}, batches=apart), tmp_path / "b", capsys)
+    assert "larger batches (batches.size, 6 for one) or more texts of a class would help" in said
 
 
 def test_two_classes_fit_into_a_balanced_batch():

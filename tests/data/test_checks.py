@@ -41,11 +41,27 @@ def test_examination(tmp_path: Path) -> None:
     assert found.dropped == {"the text is empty": 2, "the label is missing": 1}
     assert [problem.line for problem in found.problems] == [6, 7, 8, 8]
     assert not found.structural
-    assert found.notes == ("1 blank line skipped",)
+    thin = "1 of 3 classes has a single row ('10'): give each two at least, 8 or more are usual"
+    assert found.notes == ("1 blank line skipped", thin)
     again = json.loads(json.dumps(found.to_dict()))
     assert again["problems"][0]["line"] == 6
     assert again["classes"] == {"1": 3, "2": 2, "10": 1}
     assert again["duplicates"] == {"count": 2, "examples": [[1, 4], [1, 9]]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "notes"),
+    [
+        ("a,x\nb,x\n", ("all rows have the one class 'x': add rows of another class, or name another --label",)),
+        ("a,x\nb,y\n", ("2 of 2 classes have a single row ('x', 'y'): give each two at least, 8 or more are usual",)),
+        ("a,x\nb,y\nc,x\nd,y\n", ()),
+    ],
+)
+def test_classes_that_teach_little_are_told(tmp_path: Path, rows: str, notes: tuple[str, ...]) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + rows)
+    (tmp_path / "pairs.csv").write_text("text_a,text_b,label\na,b,1\nc,d,1\n")
+    assert examine("a.csv", base=tmp_path).notes == notes
+    assert not any("class" in note for note in examine("pairs.csv", base=tmp_path).notes)
 
 
 def test_examination_of_scored_pairs(tmp_path: Path) -> None:

@@ -177,6 +177,13 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (DATA + "[training]\nclip = false\n", 4, "got false", "Try the default, 1.0."),
         (DATA + "[training]\npatience = 'x'\n", 4, "training.patience", "Leave it out; unset means never."),
         (DATA + "score = 3.5\n", 3, "data.score is a string, got 3.5", 'Write score = "3.5", with quotes.'),
+        (
+            DATA + "per_class = 0\n",
+            3,
+            "data.per_class is a whole number of at least 1, got 0",
+            "Try 8, or leave it out.",
+        ),
+        (DATA + "limit = 0\n", 3, '"S", "M", "L" or "XL", got 0', "Try 1000, or leave it out."),
         (DATA + "score = [1]\n", 3, "data.score is a string, got a list", "Leave it out to keep it unset."),
         (DATA + "[stage]\nepochs = 1\n", 3, "stage is a list, each entry a table, got a table", "Write [[stage]] in"),
         ("stage = 3\n" + DATA, 1, "stage is a list, each entry a table, got 3", "Write [[stage]] in the recipe, once"),

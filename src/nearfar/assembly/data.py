@@ -366,8 +366,8 @@ def _sampled(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
         few = sorted(name for name, count in Counter(train.labels).items() if count < data.per_class)
         if few:
             shown = ", ".join(few[:5]) + (" ..." if len(few) > 5 else "")
-            notes.append(f"data.per_class is {data.per_class}, but {counted(len(few), 'class', 'classes')} have fewer "
-                         f"texts and take part with all of them: {shown}")  # fmt: skip
+            many = counted(len(few), "class has fewer texts and takes", "classes have fewer texts and take")
+            notes.append(f"data.per_class is {data.per_class}, but {many} part with all of them: {shown}")
         train = train.take(per_class(train, data.per_class, seed=recipe.seed))
     if size is not None:
         if size > len(train):
@@ -434,7 +434,8 @@ def _unclear(records: Records) -> list[str]:
 def _one_class(records: Records) -> Problem:
     return Problem(
         records.source, "all rows have the same label, so there is nothing to tell apart",
-        "Add rows of another class.", value=records.labels[0] if records.labels else None,
+        "Add rows of another class, or name another column with data.label (--label).",
+        value=records.labels[0] if records.labels else None,
     )  # fmt: skip
 
 

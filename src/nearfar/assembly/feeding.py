@@ -165,15 +165,27 @@ def company(feed: Feed, recipe: Recipe) -> list[str]:
     comparing = [part for part in parts_of(recipe.objective) if isinstance(part, COMPARING)]
     if alone and not all(isinstance(part, LabelAware) for part in comparing):  # each text of these has a second view
         nothing = alone == len(feed) and all(isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective))
+        help_is = _remedy(feed, recipe, alone)
         notes.append(
             f"{recipe.objective.name} learns nothing here, since no training text has a classmate in its batch, and "
-            "only the head is fitted; larger batches (batches.size) or more texts of a class would help"
+            f"only the head is fitted; {help_is}"
             if nothing
             else f"{alone:,} of {len(feed):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
-            f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; larger "
-            "batches (batches.size) or more texts of a class would help"
+            f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; "
+            f"{help_is}"
         )
     return notes
+
+
+def _remedy(feed: Feed, recipe: Recipe, alone: int) -> str:
+    """What gives texts without a classmate one: other batches, unless there is none in all of the texts."""
+    singles = int((np.unique(feed.labels, return_counts=True)[1] == 1).sum())
+    if alone > singles:
+        size = min(2 * (recipe.batches.size or 1), len(feed))
+        return f"larger batches (batches.size, {size} for one) or more texts of a class would help"
+    if recipe.data.per_class == 1:
+        return "data.per_class leaves one text of each: set 2 or more, 8 is usual"
+    return "more texts of a class would help, two of each at least"
 
 
 def side_by_side(per_class: int, size: int) -> int:

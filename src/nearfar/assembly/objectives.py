@@ -104,7 +104,7 @@ def _entropy(settings: Any, around: Surroundings) -> nn.Module:
 
 
 def _cross_entropy(settings: tables.CrossEntropy, around: Surroundings) -> tuple[list[Term], list[str]]:
-    return [Term("cross_entropy", 1.0, _entropy(settings, around), "logits")], []
+    return [Term("cross_entropy", 1.0, _entropy(settings, around), "logits")], _lonely(around, THIN)
 
 
 def _triple_entropy(settings: tables.TripleEntropy, around: Surroundings) -> tuple[list[Term], list[str]]:
@@ -131,7 +131,7 @@ def _soft(settings: Any, centers: int, around: Surroundings) -> nn.Module:
 def _crowded(centers: int, around: Surroundings) -> list[str]:
     few = {name: int(n) for name, n in zip(around.classes, around.counts, strict=True) if 0 < n < centers}
     if not few:
-        return []
+        return _lonely(around, THIN)
     smallest = min(few, key=lambda name: few[name])
     texts, usual = counted(few[smallest], "text"), int(np.median(around.counts[around.counts > 0]))
     fewer = f"{len(few)} of {len(around.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
@@ -157,11 +157,12 @@ def _label_aware(settings: tables.LabelAware, around: Surroundings) -> tuple[lis
         Term("cross_entropy", settings.weight, _entropy(settings, around), "logits"),
         Term("label_aware", 1 - settings.weight, modules.LabelAware(temperature=settings.temperature), "weighted"),
         Term("weighting", settings.weight, _entropy(settings, around), "weighting"),
-    ], []
+    ], _lonely(around, THIN)
 
 
 def _proxy_nca(settings: tables.ProxyNCA, around: Surroundings) -> tuple[list[Term], list[str]]:
-    return [Term("proxy_nca", 1.0, modules.ProxyNCA(len(around.classes), around.dim, scale=settings.scale), "text")], []
+    objective = modules.ProxyNCA(len(around.classes), around.dim, scale=settings.scale)
+    return [Term("proxy_nca", 1.0, objective, "text")], _lonely(around, THIN)
 
 
 def _triplet(settings: tables.Triplet, around: Surroundings) -> tuple[list[Term], list[str]]:
@@ -173,14 +174,18 @@ def _contrastive(settings: tables.Contrastive, around: Surroundings) -> tuple[li
     return [Term("contrastive", 1.0, modules.Contrastive(margin=settings.margin), "text")], _lonely(around)
 
 
-def _lonely(around: Surroundings) -> list[str]:
+ALONE = "which has no classmate to come near to; give each class two texts at least"
+THIN = "which is all there is to know the class by; give each class two texts at least, 8 or more are usual"
+
+
+def _lonely(around: Surroundings, trouble: str = ALONE) -> list[str]:
+    """What a class of one text means for an objective."""
     lonely = [name for name, count in zip(around.classes, around.counts, strict=True) if count == 1]
     if not lonely:
         return []
     return [
         f"{len(lonely)} of {len(around.classes)} classes {'has' if len(lonely) == 1 else 'have'} a single text "
-        f"({', '.join(lonely[:3])}{' ...' if len(lonely) > 3 else ''}), which has no classmate to come near to; give "
-        "each class two texts at least"
+        f"({', '.join(lonely[:3])}{' ...' if len(lonely) > 3 else ''}), {trouble}"
     ]
 
 

@@ -93,6 +93,8 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
             f"{contradictory(records, found)}: objectives that compare pairs refuse them; --invalid drop leaves all of "
             "their rows out"
         )
+    if records is not None and records.shape == "texts":  # pairs of one kind teach, too
+        told += _thin(classes)
     return Examination(
         source=source,
         rows=table.seen,
@@ -112,6 +114,22 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
         queries=0 if records is None else len(set(records.queries or ())),
         without_positive=0 if records is None else len(queries_without_positive(records)),
     )
+
+
+def _thin(classes: dict[str, int]) -> list[str]:
+    """What classes lack that a classifier learns from."""
+    if len(classes) == 1:
+        name = next(iter(classes))
+        return [f"all rows have the one class {shorten(name)}: add rows of another class, or name another --label"]
+    single = [name for name, rows in classes.items() if rows == 1]
+    if not single:
+        return []
+    shown = ", ".join(map(shorten, single[:3])) + (" ..." if len(single) > 3 else "")
+    have = "has" if len(single) == 1 else "have"
+    return [
+        f"{len(single):,} of {len(classes):,} classes {have} a single row ({shown}): give each two at least, 8 or more "
+        "are usual"
+    ]
 
 
 def compare(

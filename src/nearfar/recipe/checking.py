@@ -268,6 +268,8 @@ def _series(words: Sequence[str], last: str) -> str:
 
 
 def _fallback(entry: Entry) -> str:
+    if entry.key.usual is not None:
+        return f"Try {literal(entry.key.usual)}, or leave it out."
     if entry.default is None:
         _, means, what = entry.key.about.rpartition("unset means ")
         return f"Leave it out; {means}{what}" if means else "Leave it out to keep it unset."

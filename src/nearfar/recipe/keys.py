@@ -25,6 +25,8 @@ class Key:
     """From here on, only whole numbers fit."""
     distinct: bool = False
     """No entry of the list may come twice."""
+    usual: object = None
+    """A value to try where the key is unset by default."""
     none: object = ...
     """What the bare word ``none`` stands for where the key cannot be unset; ``...`` for nothing."""
 

@@ -56,10 +56,11 @@ class Data:
             "The training texts that are used, drawn by the seed with the classes in proportion; S, M, L and XL are "
             "1,000, 4,000, 10,000 and all.",
             at_least=1,
+            usual=1_000,
         ),
     ] = None
     per_class: Annotated[
-        int | None, Key("The training texts of each class that are used, drawn by the seed.", at_least=1)
+        int | None, Key("The training texts of each class that are used, drawn by the seed.", at_least=1, usual=8)
     ] = None
     invalid: Annotated[
         Literal["refuse", "drop"], Key("Whether rows that cannot be used stop the run or are left out.")
