@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.training.runs import StopAt, digest, write_texts
+from tests.training.runs import StopAt, digest, losses, write_texts
 
 import nearfar
 from nearfar.assembly import run
@@ -58,11 +58,23 @@ def recipe_of(train: Path, objective: dict[str, Any], **tables: Any) -> Recipe:
         "encoder": {"name": "toy", "max_length": 24},
         "objective": objective,
         "batches": {"size": 12},
-        "training": {"epochs": 2, "learning_rate": 1e-3, "checkpoint_every": 1},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "checkpoint_every": 1, "precision": "fp32"},
     }
     for name, table in tables.items():
         values[name] = {**values.get(name, {}), **table} if isinstance(table, dict) else table
     return build_recipe(values, [], where="test")
+
+
+def resumed_after(step: int, recipe: Recipe, folder: Path) -> None:
+    """Stopped after a step and resumed, a run has the weights and all the losses of the one in ``whole``."""
+    cut = folder / f"cut-{step}"
+    with pytest.raises(Interrupted):
+        run(recipe, cut, listeners=(StopAt(step),))
+    run(recipe, cut, resume=True)
+
+    assert digest(cut) == digest(folder / "whole"), step
+    assert losses(cut) == losses(folder / "whole"), step
+    assert losses(cut)[-1][0] > step
 
 
 def test_every_objective_is_tried_here():
@@ -71,15 +83,13 @@ def test_every_objective_is_tried_here():
 
 @pytest.mark.parametrize("name", CLASS_OBJECTIVES)
 def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
-    """Interrupted at an odd step and resumed, the folder has the same weights as one that was left alone."""
-    recipe = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": name})
+    """Interrupted within an epoch and resumed, the folder has the same last weights as one that was left alone."""
+    last = {"dev": 0, "test": 0.25}
+    recipe = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": name}, data=last)
     summary = run(recipe, tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopAt(3),))
-    run(recipe, tmp_path / "cut", resume=True)
+    resumed_after(4, recipe, tmp_path)
 
-    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
-    assert set(summary.reports["dev"].scores) >= {"accuracy", "f1_weighted"}
+    assert set(summary.reports["test"].scores) >= {"accuracy", "f1_weighted"}
     model = nearfar.load(tmp_path / "whole")
     (found,) = model.predict(["a horse and an otter"])
     assert found.label in ("fruit", "tool", "animal")
@@ -91,14 +101,12 @@ def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
 @pytest.mark.parametrize("kind", ["scores", "pairs"])
 @pytest.mark.parametrize("name", PAIR_OBJECTIVES)
 def test_a_pair_objective_trains_and_resumes(name, kind, tmp_path):
-    recipe = recipe_of(write_pairs(tmp_path / "pairs.jsonl", kind), {"name": name})
+    last = {"dev": 0, "test": 0.25}
+    recipe = recipe_of(write_pairs(tmp_path / "pairs.jsonl", kind), {"name": name}, data=last)
     summary = run(recipe, tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopAt(3),))
-    run(recipe, tmp_path / "cut", resume=True)
+    resumed_after(4, recipe, tmp_path)
 
-    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
-    assert ("spearman" if kind == "scores" else "f1") in summary.reports["dev"].scores
+    assert ("spearman" if kind == "scores" else "f1") in summary.reports["test"].scores
     assert nearfar.load(tmp_path / "whole").embed(["the apple"]).shape == (1, 64)
 
 
@@ -120,11 +128,8 @@ def test_plain_texts_train_by_two_views_and_are_measured_by_scored_pairs(name, t
     pairs = write_pairs(tmp_path / "sts.jsonl", "scores")
     recipe = recipe_of(plain, {"name": name}, data={"train": str(plain), "dev": str(pairs)})
     summary = run(recipe, tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopAt(3),))
-    run(recipe, tmp_path / "cut", resume=True)
+    resumed_after(1, recipe, tmp_path)
 
-    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
     assert summary.progress is not None
     assert summary.progress.evaluations[0]["step"] == 0
     best = max(entry["scores"]["spearman"] for entry in summary.progress.evaluations)
@@ -270,15 +275,11 @@ def test_every_order_of_batches_trains_and_resumes(shuffle, tmp_path):
     recipe = recipe_of(
         write_pairs(tmp_path / "pairs.jsonl", "pairs"), {"name": "batch-softmax"},
         batches={"size": 12, "shuffle": shuffle, "group": 4, "refresh": 2, "clusters": 3},
-        training={"epochs": 4, "learning_rate": 1e-3, "checkpoint_every": 1},
+        training={"epochs": 4}, data={"dev": 0, "test": 0.25},
     )  # fmt: skip
     run(recipe, tmp_path / "whole")
     for at in (2, 3, 5):  # within the first epoch, at its end, within the second
-        cut = tmp_path / f"cut-{at}"
-        with pytest.raises(Interrupted):
-            run(recipe, cut, listeners=(StopAt(at),))
-        run(recipe, cut, resume=True)
-        assert digest(cut) == digest(tmp_path / "whole"), at
+        resumed_after(at, recipe, tmp_path)
     grouped = [
         entry
         for entry in map(json.loads, (tmp_path / "whole" / "journal.jsonl").read_text().splitlines())
@@ -319,6 +320,10 @@ BAD = {
     "a trained head without cross-entropy": ({"name": "supcon"}, {"head": {"kind": "trained"}}, "logistic"),
     "neighbors for classes": ({"name": "supcon"}, {"batches": {"shuffle": "neighbors"}}, "balanced"),
     "padding on the fast path": ({"name": "triple-entropy", "padding": True}, {}, "encoder.fast"),
+    "padding of whole texts": (
+        {"name": "triple-entropy", "padding": True, "level": "text"}, {"encoder": {"fast": False}},
+        r'objective\.level = "tokens"',
+    ),
     "a blend of nothing": ({"name": "blend"}, {}, "objective.parts"),
     "a weight without a part": (
         {"name": "blend", "weights": {"b": 1.0}, "parts": {"a": {"name": "supcon"}}}, {}, "no part",

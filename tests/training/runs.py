@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.recipe import Recipe, build_recipe
+from nearfar.training import read_journal
 
 WORDS = {
     "fruit": ["apple", "pear", "plum", "cherry", "melon", "grape"],
@@ -51,7 +52,7 @@ def recipe_for(train: Path, *, objective: str = "cross-entropy", **changes: Any)
         "encoder": {"name": "toy", "max_length": 24},
         "objective": {"name": objective},
         "batches": {"size": 8},
-        "training": {"epochs": 3, "learning_rate": 1e-3, "checkpoint_every": 2},
+        "training": {"epochs": 3, "learning_rate": 1e-3, "checkpoint_every": 2, "precision": "fp32"},
     }
     for table, keys in changes.items():
         values[table] = {**values.get(table, {}), **keys}
@@ -61,6 +62,13 @@ def recipe_for(train: Path, *, objective: str = "cross-entropy", **changes: Any)
 def digest(folder: Path) -> dict[str, str]:
     """SHA-256 of every weight file of a model folder."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.safetensors"))}
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    """The loss of every step: what the weights were on the way, whichever of them are saved in the end."""
+    return [
+        (entry["step"], entry["loss"]) for entry in read_journal(folder / "journal.jsonl") if entry["kind"] == "step"
+    ]
 
 
 class StopAt:

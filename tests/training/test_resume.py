@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from nearfar.errors import CheckpointError
-from nearfar.training import read_journal
 from nearfar.training.checkpoints import CheckpointStore, damage
 
-from .runs import digest, recipe_for, train_in_child, write_texts
+from .runs import digest, losses, recipe_for, train_in_child, write_texts
 
 STEPS = 18  # 48 training rows in batches of 8, three epochs
 OBJECTIVES = ("cross-entropy", "triple-entropy", "cross-entropy+supcon")
@@ -236,9 +235,3 @@ def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
         with pytest.raises(CheckpointError, match="another recipe or other data"):
             run(recipe, out, resume=True, console=Console(quiet=True))
         assert (out / "recipe.toml").read_text() == before  # a refusal changes nothing
-
-
-def losses(folder: Path) -> list[tuple[int, float]]:
-    return [
-        (entry["step"], entry["loss"]) for entry in read_journal(folder / "journal.jsonl") if entry["kind"] == "step"
-    ]
