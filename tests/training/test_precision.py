@@ -15,7 +15,7 @@ from nearfar.encoding import build, tokenize
 from nearfar.objectives import CrossEntropy
 from nearfar.recipe import Training
 from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, choose_precision, fit
-from nearfar.training.precision import MARGIN, cpu_bf16_units, measure_products
+from nearfar.training.precision import HOPELESS, MARGIN, MOST, SETTLED, best_of, cpu_bf16_units, measure_products
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU its own flags decide")
 
@@ -58,6 +58,24 @@ def test_the_probe_measures_on_this_machine():
 
     assert 1e-5 < single < 10
     assert 1e-5 < half < 60  # emulated, on a busy machine
+
+
+def test_a_busy_moment_is_waited_out():
+    """Slow rounds at first, of either side, do not decide; the warm-up never does."""
+    quiet, busy_half, busy_single = (0.010, 0.005), (0.010, 0.015), (0.030, 0.005)
+
+    for slow in (busy_half, busy_single):
+        taken = iter([(0.001, 0.001), *[slow] * SETTLED, *[quiet] * 50])
+        assert best_of(taken) == quiet
+    left = iter([(1.0, 1.0), *[quiet] * 50])
+    assert best_of(left) == quiet
+    assert len(list(left)) == 50 - 1 - SETTLED  # a quiet machine needs no more
+
+
+def test_the_probe_ends_where_times_never_settle_or_are_hopeless():
+    falling = iter([(1.0, 1.0), *((0.9**n, 0.9**n) for n in range(100))])
+    assert best_of(falling) == (0.9 ** (MOST - 1), 0.9 ** (MOST - 1))
+    assert best_of(iter([(1.0, HOPELESS + 1.0)])) == (1.0, HOPELESS + 1.0)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +18,11 @@ MARGIN = 1.2
 """How many times as fast bf16 must be in the probe: half of a step is no matrix product and gains nothing."""
 HOPELESS = 20
 """So many times slower in the first round, and no other round is needed: bf16 is emulated."""
-TOKENS, WIDTH, INNER, ROUNDS = 128, 384, 1536, 4
+TOKENS, WIDTH, INNER = 128, 384, 1536
+SETTLED, MOST = 4, 24
+"""Rounds without a better time after which the best ones count, and rounds at most."""
+BETTER = 0.95
+"""The share of the best time that counts as a better one."""
 
 
 def choose_precision(
@@ -62,18 +68,32 @@ def cpu_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
 def measure_products() -> tuple[float, float]:
     """Seconds of a small feed-forward layer's products, there and back, in fp32 and in bf16, casts of weights included.
 
-    The two take turns, so that a busy moment meets both, and the best round of each counts; the first is warm-up.
+    The two take turns, so that a busy moment meets both, and the best round of each counts, once it has not become
+    better for some rounds: what is decided by it should not depend on who else computes. The first round is warm-up.
     """
     up, down = torch.ones(INNER, WIDTH), torch.ones(WIDTH, INNER)
     states = torch.ones(TOKENS, WIDTH)
-    rounds: list[list[float]] = []
+
+    def measured() -> Iterator[tuple[float, float]]:
+        while True:
+            yield _seconds(states, up, down, torch.float32), _seconds(states, up, down, torch.bfloat16)
+
     with torch.inference_mode():
-        while len(rounds) <= ROUNDS:
-            rounds.append([_seconds(states, up, down, kind) for kind in (torch.float32, torch.bfloat16)])
-            if rounds[0][1] > HOPELESS * rounds[0][0]:
-                return rounds[0][0], rounds[0][1]
-    single, half = zip(*rounds[1:], strict=True)
-    return min(single), min(half)
+        return best_of(measured())
+
+
+def best_of(rounds: Iterator[tuple[float, float]]) -> tuple[float, float]:
+    """The least time of each side, of as many rounds as it takes until neither becomes much better."""
+    first = next(rounds)
+    if first[1] > HOPELESS * first[0]:
+        return first
+    best, still = (math.inf, math.inf), 0
+    for single, half in islice(rounds, MOST):
+        still = 0 if single < BETTER * best[0] or half < BETTER * best[1] else still + 1
+        best = min(single, best[0]), min(half, best[1])
+        if still == SETTLED:
+            break
+    return best
 
 
 def _seconds(states: Tensor, up: Tensor, down: Tensor, kind: torch.dtype) -> float:
