@@ -39,7 +39,7 @@ def task_recipe(folder: Path, *, tasks: tuple[str, ...] = ("kind", "same", "clos
         "seed": 7,
         "encoder": {"name": "toy", "max_length": 24},
         "batches": {"size": 8},
-        "training": {"epochs": 2, "learning_rate": 1e-3, "checkpoint_every": 1},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "checkpoint_every": 1, "precision": "fp32"},
         "task": [],
     }
     for name in tasks:

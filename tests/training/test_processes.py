@@ -39,7 +39,7 @@ def train(folder: Path, processes: int, objective: str, accumulate: int = 1, chu
         "encoder": {"name": "toy", "max_length": 24, "dropout": 0.0},  # dropout is drawn anew in each process
         "objective": {"name": objective},
         "batches": {"size": 8} if chunk is None else {"size": 8, "chunk": chunk},
-        "training": {"epochs": 2, "learning_rate": 1e-3, "accumulate": accumulate},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "accumulate": accumulate, "precision": "fp32"},
     }
     script = str(Path(__file__).with_name("two_ranks.py"))
     done = torchrun(processes, script, json.dumps(values), str(folder / "model"), cwd=folder)
@@ -92,7 +92,8 @@ def train_tasks(folder: Path, processes: int) -> Path:
         "encoder": {"name": "toy", "max_length": 24, "dropout": 0.0},
         "shared_layer": True,
         "batches": {"size": 7},
-        "training": {"epochs": 2, "learning_rate": 1e-3, "surgery": "pcgrad", "accumulate": 3, "clip": 0.5},
+        "training": {"epochs": 2, "learning_rate": 1e-3, "surgery": "pcgrad", "accumulate": 3, "clip": 0.5,
+                     "precision": "fp32"},
         "stage": [{"data": {"train": str(folder / "scores.jsonl"), "dev": 0}, "objective": {"name": "cosine-mse"},
                    "batch_size": 8}],
         "task": [{"name": name, "data": {"train": str(folder / file), "dev": 0}, "head": head}

@@ -180,6 +180,8 @@ THIN = "which is all there is to know the class by; give each class two texts at
 
 def _lonely(around: Surroundings, trouble: str = ALONE) -> list[str]:
     """What a class of one text means for an objective."""
+    if not around.classes:  # scores, which an objective of classes is refused for elsewhere
+        return []
     lonely = [name for name, count in zip(around.classes, around.counts, strict=True) if count == 1]
     if not lonely:
         return []
