@@ -21,6 +21,7 @@ Give both sides the same number of threads (OMP_NUM_THREADS=1). Every result is 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import statistics
@@ -165,9 +166,10 @@ class Results:
         return {Case(line["data"], line["n"], line["seed"]): line for line in self.lines()}
 
     def add(self, line: Line) -> None:
-        """One more, in place of what may have been cut off."""
+        """One more, in place of what may have been cut off; other processes wait."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -204,7 +206,8 @@ def drive(measure: Measure, wanted: Sequence[Case], draws: Draws, results: Resul
             tell(f"{case}: {type(problem).__name__}: {problem}")
             continue
         results.add({**case._asdict(), **line, "draw": fingerprint, "load": round(load, 2), "machine": processor})
-        tell(f"{case}: accuracy {line['accuracy']:.3f}, {line['seconds']:.1f} s, {line['steps']:,} steps")
+        seconds = "" if line["seconds"] is None else f", {line['seconds']:.1f} s"
+        tell(f"{case}: accuracy {line['accuracy']:.3f}{seconds}, {line['steps']:,} steps")
     return failed
 
 

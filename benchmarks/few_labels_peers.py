@@ -2,9 +2,13 @@
 
 By default SetFit trains on all pairs of texts, whose number grows with the square of that of the texts. Where that is
 more than 1,500 steps, it takes as many pairs a text as its paper does (``num_iterations=20``); where even these are
-more than 2,000 steps, it stops there. Each result says so in its note.
+more than 2,000 steps, or than ``--steps``, it stops there. Each result says so in its note.
 
     OMP_NUM_THREADS=1 python -m benchmarks.few_labels_peers
+
+Some of these runs take half an hour. ``--precision bf16`` trains under autocast, which SetFit does not do by itself:
+where that takes fewer seconds they are not SetFit's, and the result says so in place of its seconds. Several processes
+may write to one file of results.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, comb
 from pathlib import Path
 from typing import Any
@@ -36,22 +41,25 @@ def default_steps(labels: Sequence[str]) -> int:
     return ceil(2 * max(like, unlike) / BATCH)
 
 
-def plan(labels: Sequence[str]) -> tuple[dict[str, int], str]:
-    """The settings that differ from SetFit's defaults, and why."""
+def plan(labels: Sequence[str], most: int = MOST_STEPS) -> tuple[dict[str, int], str]:
+    """The settings that differ from SetFit's defaults, and why; ``most`` is the number of steps if pairs are drawn."""
     steps = default_steps(labels)
     if steps <= MOST_PAIR_STEPS:
         return {}, ""
     settings = {"num_iterations": PAIRS_A_TEXT}
     note = f"num_iterations={PAIRS_A_TEXT} (all pairs would be {steps:,} steps)"
     fewer = ceil(2 * PAIRS_A_TEXT * len(labels) / BATCH)
-    if fewer > MOST_STEPS:
-        settings["max_steps"] = MOST_STEPS
-        note += f", max_steps={MOST_STEPS:,} (these would be {fewer:,} steps)"
+    if fewer > most:
+        settings["max_steps"] = most
+        note += f", max_steps={most:,} (these would be {fewer:,} steps)"
     return settings, note
 
 
-def train_and_test(train: Path, test: Path) -> Line:
-    """``SetFitModel.from_pretrained`` and ``Trainer.train``, saved as nearfar saves, and tested."""
+def train_and_test(train: Path, test: Path, *, most: int = MOST_STEPS, precision: str = "fp32") -> Line:
+    """``SetFitModel.from_pretrained`` and ``Trainer.train``, saved as nearfar saves, and tested.
+
+    Without times if the precision is not the one SetFit takes by itself.
+    """
     import setfit  # type: ignore[import-not-found]  # only in the environment of the peers
     import torch
     from datasets import Dataset
@@ -60,7 +68,7 @@ def train_and_test(train: Path, test: Path) -> Line:
 
     encoder = find("minilm").location
     texts, labels = texts_and_labels(train)
-    settings, note = plan(labels)
+    settings, note = plan(labels, most)
     with tempfile.TemporaryDirectory(prefix="setfit-few-") as scratch:
         began, cpu = time.perf_counter(), time.process_time()
         model = setfit.SetFitModel.from_pretrained(encoder)
@@ -71,6 +79,8 @@ def train_and_test(train: Path, test: Path) -> Line:
         assert arguments.embedding_batch_size == BATCH
         rows = Dataset.from_dict({"text": texts, "label": labels})
         trainer = setfit.Trainer(model=model, args=arguments, train_dataset=rows)
+        if precision == "bf16":  # of the encoder only: its head is fitted as ever
+            trainer.train_embeddings = torch.autocast("cpu", torch.bfloat16)(trainer.train_embeddings)
         loaded = time.perf_counter()
         trainer.train()
         trained = time.perf_counter()
@@ -84,15 +94,22 @@ def train_and_test(train: Path, test: Path) -> Line:
         "whole_seconds": whole, "cpu_seconds": cpu, "steps": steps, "threads": torch.get_num_threads(),
         "settings": {"save_strategy": "no", **settings},
     }  # fmt: skip
+    if precision != "fp32":
+        line |= {"seconds": None, "whole_seconds": None, "cpu_seconds": None, "precision": precision}
+        note = ", ".join([*filter(None, [note]), f"the encoder trained in {precision}"])
     return {**line, "note": note} if note else line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when everything is there, 1 when some case failed."""
-    options = parser(__doc__, THEIRS).parse_args(arguments)
+    made = parser(__doc__, THEIRS)
+    made.add_argument("--steps", type=int, default=MOST_STEPS, help="at most, where pairs are drawn; default: 2,000")
+    made.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of training; default: fp32")
+    options = made.parse_args(arguments)
     os.environ["HF_HUB_OFFLINE"] = "1"
     results = Results(options.results or options.folder / f"{THEIRS}.jsonl")
-    return int(drive(train_and_test, chosen(options), Draws(options.folder), results) > 0)
+    measure = partial(train_and_test, most=options.steps, precision=options.precision)
+    return int(drive(measure, chosen(options), Draws(options.folder), results) > 0)
 
 
 if __name__ == "__main__":
