@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations_with_replacement
 
 import pytest
@@ -135,6 +136,12 @@ def test_the_note_says_how_many_steps_were_saved():
     )  # fmt: skip
 
 
+def test_setfit_may_be_given_fewer_steps_where_its_pairs_are_drawn():
+    labels = [str(label) for label in range(77)] * 8
+    assert few_labels_peers.plan(labels, 250)[0] == {"num_iterations": 20, "max_steps": 250}
+    assert few_labels_peers.plan(["a", "b"] * 64, 250) == ({}, "")
+
+
 def test_a_restart_measures_only_what_is_missing(drawn, tmp_path):
     draws, wanted = drawn
     results, asked = Results(tmp_path / "results.jsonl"), []
@@ -191,6 +198,23 @@ def test_results_of_other_texts_are_refused(drawn, tmp_path):
 def test_missing_draws_are_named(tmp_path):
     with pytest.raises(SystemExit, match="few_labels draw"):
         Draws(tmp_path).fingerprint(Case("trec", 8, 0))
+
+
+def test_writers_at_the_same_time_lose_no_line(tmp_path):
+    results = Results(tmp_path / "results.jsonl")
+    every = [{**Case("cr", n, seed)._asdict(), **line(0.5)} for n in range(8) for seed in range(25)]
+    with ThreadPoolExecutor(8) as writers:
+        list(writers.map(results.add, every))
+    assert sorted((found["n"], found["seed"]) for found in results.lines()) == [
+        (one["n"], one["seed"]) for one in every
+    ]
+
+
+def test_a_result_without_times_is_told_of(drawn, tmp_path, capsys):
+    draws, wanted = drawn
+    untimed = {**line(0.5), "seconds": None, "whole_seconds": None, "cpu_seconds": None}
+    assert drive(lambda _train, _test: untimed, wanted[:1], draws, Results(tmp_path / "results.jsonl")) == 0
+    assert "trec, 2 a class, draw 0: accuracy 0.500, 10 steps" in "".join(capsys.readouterr())
 
 
 def test_a_line_cut_off_in_writing_is_replaced(tmp_path):
