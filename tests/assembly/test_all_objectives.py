@@ -315,6 +315,19 @@ def test_the_second_view_of_a_text_may_be_changed(views, tmp_path):
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole") != digest(tmp_path / "plain")
 
 
+@pytest.mark.parametrize(
+    ("views", "encoder", "same"),
+    [("dropout", {"dropout": 0.0}, True), ("spans", {"dropout": 0.0}, False), ("dropout", {"dropout": 0.1}, False)],
+)
+def test_two_views_of_a_labeled_text_that_are_the_same_are_told_of(views, encoder, same, tmp_path, capsys):
+    objective = {"name": "label-aware", "views": views}
+    train = write_texts(tmp_path / "texts.csv", 24)
+    run(recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}), tmp_path / "model")
+    told = " ".join(capsys.readouterr().err.split())
+    advice = 'change the second view: objective.views = "spans" or "synonyms"'
+    assert ("both views of a text are the same" in told) is (advice in told) is same
+
+
 BAD = {
     "one class": ({"name": "auto"}, {}, "label"),
     "a trained head without cross-entropy": ({"name": "supcon"}, {"head": {"kind": "trained"}}, "logistic"),

@@ -187,6 +187,26 @@ def test_check_tells_what_is_in_a_file(folder):
 
 
 @pytest.mark.parametrize(
+    ("rows", "classes", "end"),
+    [
+        ("one apple,fruit\ntwo plums,fruit\na saw,tool\na drill,tool\n", "2 classes", "nothing is wrong with it\n"),
+        (
+            "one apple,fruit\ntwo plums,fruit\na saw,tool\n",
+            "2 classes",
+            "nothing is wrong with it, but mind the note\n",
+        ),
+        ("one apple,fruit\ntwo plums,fruit\n", "1 class ", "nothing is wrong with it, but mind the note\n"),
+    ],
+)
+def test_check_ends_with_what_comes_of_it(folder, rows, classes, end):
+    Path("rows.csv").write_text("text,label\n" + rows)
+    code, out, _ = call("check", "rows.csv", "--encoder", "none")
+    assert code == 0
+    assert classes in out
+    assert out.endswith(end)
+
+
+@pytest.mark.parametrize(
     ("rows", "together"),
     [
         ("text_a,text_b,label\none two three,four,yes\nfive,six,no\n", True),

@@ -128,15 +128,19 @@ def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, 
 
 
 def twins(feed: Feed, recipe: Recipe, data: RunData, built: Built) -> list[str]:
-    """What a user should know where both views of a plain text are the same."""
+    """What a user should know where both views of a text are the same."""
     settings = recipe.encoder
+    aware = any(isinstance(part, LabelAware) for part in parts_of(recipe.objective))
     drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
-    if data.kind != "plain" or feed.augment is not None or drops or settings.drophead or settings.cutoff:
+    two = data.kind == "plain" or aware
+    if not two or feed.augment is not None or drops or settings.drophead or settings.cutoff:
         return []
+    change = (
+        'objective.views = "spans" or "synonyms"' if aware else "objective.views of simcse, objective.masked of mirror"
+    )
     return [
         f"{settings.name} has no dropout here, so both views of a text are the same, and only other texts teach; "
-        "set encoder.dropout (0.1 is usual), or change the second view: objective.views of simcse, objective.masked "
-        "of mirror"
+        f"set encoder.dropout (0.1 is usual), or change the second view: {change}"
     ]
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nearfar.data import Examination, Layout, Records, examine, read
-from nearfar.errors import DataError, NearfarError, problem_list
+from nearfar.errors import DataError, NearfarError, counted, problem_list
 
 PERCENTILES = (50, 90, 95, 99, 100)
 SHOWN_CLASSES = 30
@@ -34,7 +34,8 @@ def check_command(source: str, layout: Layout, encoder: str | None, *, as_json: 
             total = sum(found.dropped.values())
             console.print(f"--invalid drop would leave out {total:,} of {found.rows:,} rows.", highlight=False)
     else:
-        console.print("nothing is wrong with it", highlight=False)
+        mind = ", but mind the note" + "s" * (len(found.notes) > 1) if found.notes else ""
+        console.print(f"nothing is wrong with it{mind}", highlight=False)
     return not found.problems
 
 
@@ -57,7 +58,9 @@ def _print_summary(
     if found.classes:
         listed = sorted(found.classes.items(), key=lambda item: -item[1])
         text = ", ".join(f"{name} {count:,}" for name, count in listed[:SHOWN_CLASSES])
-        table.add_row(f"{len(found.classes)} classes", text + (" ..." if len(listed) > SHOWN_CLASSES else ""))
+        table.add_row(
+            counted(len(found.classes), "class", "classes"), text + (" ..." if len(listed) > SHOWN_CLASSES else "")
+        )
     tokens = f"tokens ({encoder})"
     if lengths is not None:
         text = ", ".join(f"{name} {value}" for name, value in lengths.items())
