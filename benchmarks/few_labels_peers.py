@@ -6,9 +6,9 @@ more than 2,000 steps, or than ``--steps``, it stops there. Each result says so 
 
     OMP_NUM_THREADS=1 python -m benchmarks.few_labels_peers
 
-Some of these runs take half an hour. ``--precision bf16`` trains under autocast, which SetFit does not do by itself:
-where that takes fewer seconds they are not SetFit's, and the result says so in place of its seconds. Several processes
-may write to one file of results.
+Some of these runs take half an hour. ``--precision bf16`` trains the encoder under autocast, for accuracies in less
+time: SetFit does not do so by itself, so such a result has no times, and its note says why. Several processes may write
+to one file of results.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, comb
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compare import positive
 from benchmarks.few_labels import THEIRS, Draws, Line, Results, accuracy, chosen, drive, parser, texts_and_labels
 
 BATCH = 16
@@ -55,6 +56,20 @@ def plan(labels: Sequence[str], most: int = MOST_STEPS) -> tuple[dict[str, int],
     return settings, note
 
 
+def in_bf16(training: Callable[..., Any]) -> Callable[..., Any]:
+    """The same under autocast, whose casts of weights are not kept: a kept one would not see the steps."""
+    import torch
+
+    return torch.autocast("cpu", torch.bfloat16, cache_enabled=False)(training)
+
+
+def untimed(line: Line, precision: str) -> Line:
+    """A result of a precision that SetFit does not take by itself: its accuracy counts, its times do not."""
+    note = ", ".join([*filter(None, [line.get("note")]), f"the encoder trained in {precision}"])
+    times = dict.fromkeys(("seconds", "whole_seconds", "cpu_seconds"))
+    return {**line, **times, "precision": precision, "note": note}
+
+
 def train_and_test(train: Path, test: Path, *, most: int = MOST_STEPS, precision: str = "fp32") -> Line:
     """``SetFitModel.from_pretrained`` and ``Trainer.train``, saved as nearfar saves, and tested.
 
@@ -80,8 +95,7 @@ def train_and_test(train: Path, test: Path, *, most: int = MOST_STEPS, precision
         rows = Dataset.from_dict({"text": texts, "label": labels})
         trainer = setfit.Trainer(model=model, args=arguments, train_dataset=rows)
         if precision == "bf16":  # of the encoder only: its head is fitted as ever
-            lower = torch.autocast("cpu", torch.bfloat16, cache_enabled=False)  # a cast that is kept misses the steps
-            trainer.train_embeddings = lower(trainer.train_embeddings)
+            trainer.train_embeddings = in_bf16(trainer.train_embeddings)
         loaded = time.perf_counter()
         trainer.train()
         trained = time.perf_counter()
@@ -95,16 +109,16 @@ def train_and_test(train: Path, test: Path, *, most: int = MOST_STEPS, precision
         "whole_seconds": whole, "cpu_seconds": cpu, "steps": steps, "threads": torch.get_num_threads(),
         "settings": {"save_strategy": "no", **settings},
     }  # fmt: skip
-    if precision != "fp32":
-        line |= {"seconds": None, "whole_seconds": None, "cpu_seconds": None, "precision": precision}
-        note = ", ".join([*filter(None, [note]), f"the encoder trained in {precision}"])
-    return {**line, "note": note} if note else line
+    line |= {"note": note} if note else {}
+    return line if precision == "fp32" else untimed(line, precision)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when everything is there, 1 when some case failed."""
     made = parser(__doc__, THEIRS)
-    made.add_argument("--steps", type=int, default=MOST_STEPS, help="at most, where pairs are drawn; default: 2,000")
+    made.add_argument(
+        "--steps", type=positive, default=MOST_STEPS, help="at most, where pairs are drawn; default: 2,000"
+    )
     made.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of training; default: fp32")
     options = made.parse_args(arguments)
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations_with_replacement
 
 import pytest
+import torch
 from benchmarks.few_labels import DATASETS, Case, Draws, Pair, Results, cases, drive
 
 from benchmarks import few_labels, few_labels_peers, machine
@@ -140,6 +141,35 @@ def test_setfit_may_be_given_fewer_steps_where_its_pairs_are_drawn():
     labels = [str(label) for label in range(77)] * 8
     assert few_labels_peers.plan(labels, 250)[0] == {"num_iterations": 20, "max_steps": 250}
     assert few_labels_peers.plan(["a", "b"] * 64, 250) == ({}, "")
+
+
+def test_bf16_sees_every_change_of_the_weights():
+    layer, states = torch.nn.Linear(4, 4), torch.ones(2, 4)
+
+    def training():
+        before = layer(states)
+        with torch.no_grad():
+            layer.weight.add_(1.0)
+        return before, layer(states)
+
+    before, after = few_labels_peers.in_bf16(training)()
+    assert before.dtype is after.dtype is torch.bfloat16
+    assert torch.allclose(after - before, torch.full((2, 4), 4.0, dtype=torch.bfloat16), atol=0.1)
+    assert layer(states).dtype is torch.float32
+
+
+@pytest.mark.parametrize(("more", "note"), [({}, ""), ({"note": "max_steps=250"}, "max_steps=250, ")])
+def test_a_precision_that_is_not_setfits_own_has_no_times(more, note):
+    found = few_labels_peers.untimed(line(0.5, **more), "bf16")
+    assert found == {**line(0.5), "seconds": None, "whole_seconds": None, "cpu_seconds": None, "precision": "bf16",
+                     "note": f"{note}the encoder trained in bf16"}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ["0", "-3", "many"])
+def test_a_number_of_steps_that_trains_nothing_is_refused(steps, capsys):
+    with pytest.raises(SystemExit):
+        few_labels_peers.main(["--steps", steps])
+    assert "--steps" in capsys.readouterr().err
 
 
 def test_a_restart_measures_only_what_is_missing(drawn, tmp_path):
