@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run_one(data: str, name: str, seed: int, fold: int, settings: argparse.Namespace) -> dict[str, Any]:
     from rich.console import Console
 
-    from nearfar.assembly import run
+    from nearfar.pipeline import run
     from nearfar.recipe import build_recipe
 
     train, test = split(settings.source / data, seed, fold, settings)

@@ -222,7 +222,7 @@ def train_and_test(train: Path, test: Path) -> Line:
     from rich.console import Console
 
     from nearfar import __version__, load
-    from nearfar.assembly import run
+    from nearfar.pipeline import run
     from nearfar.recipe import build_recipe
 
     with tempfile.TemporaryDirectory(prefix="nearfar-few-") as scratch:

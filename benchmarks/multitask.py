@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.assembly.multitask import HEAD_FACTOR
 from nearfar.data import Records, limit, read
+from nearfar.pipeline.multitask import HEAD_FACTOR
 
 TASKS = {"sst": ("cs224n_sst", "train"), "quora": ("cs224n_quora", "train_proxy"), "sts": ("cs224n_sts", "train")}
 SCORES = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson"}
@@ -101,7 +101,7 @@ def run_one(name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any
     import torch
     from rich.console import Console
 
-    from nearfar.assembly.multitask import run_tasks
+    from nearfar.pipeline.multitask import run_tasks
     from nearfar.recipe.tasks import build_task_recipe
 
     torch.set_num_threads(settings.threads)

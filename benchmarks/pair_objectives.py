@@ -36,7 +36,7 @@ from benchmarks.pair_data import Embed, Files, Sizes, write_files
 from benchmarks.workers.common import peak_rss_mb
 
 if TYPE_CHECKING:
-    from nearfar.assembly.rows import Report
+    from nearfar.pipeline.rows import Report
 
 Line = dict[str, Any]
 Values = dict[str, Any]
@@ -215,7 +215,7 @@ def work(tool: str, measure: Any, jobs: list[tuple[str, str, int]], settings: ar
 
 def run_one(data: str, name: str, seed: int, settings: argparse.Namespace) -> Line:
     """Train, choose by dev, test."""
-    import nearfar.assembly  # noqa: F401  # so that loading torch counts for nobody
+    import nearfar.pipeline  # noqa: F401  # so that loading torch counts for nobody
 
     task = TASKS[data]
     with tempfile.TemporaryDirectory() as place:
@@ -261,7 +261,7 @@ def train(
     from torch import get_num_threads
 
     from nearfar import load
-    from nearfar.assembly import run
+    from nearfar.pipeline import run
     from nearfar.recipe import build_recipe
 
     recipe = recipe_values(values, files, seed, task, settings)
@@ -297,9 +297,9 @@ def recipe_values(values: Values, files: Files, seed: int, task: Task, settings:
 def untrained(files: Files, task: Task, settings: argparse.Namespace) -> tuple[Report, Report]:
     """The scores of the encoder itself."""
     from nearfar import load
-    from nearfar.assembly.measuring import measure
     from nearfar.data import read
     from nearfar.evaluation import PairReport
+    from nearfar.pipeline.evaluate import measure
 
     model = load(settings.encoder)
     model.card = replace(model.card, max_length=task.max_length)
@@ -312,9 +312,9 @@ def untrained(files: Files, task: Task, settings: argparse.Namespace) -> tuple[R
 
 def searched(model: Any, files: Files) -> Report:
     """How high the right claims stand among all claims of the corpus."""
-    from nearfar.assembly.corpora import read_corpus
-    from nearfar.assembly.measuring import measure
     from nearfar.data import read
+    from nearfar.pipeline.corpora import read_corpus
+    from nearfar.pipeline.evaluate import measure
 
     return measure(model, read(str(files.test)), corpus=read_corpus(str(files.corpus)))[0]
 

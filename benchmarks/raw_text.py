@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.data import Records, limit, read
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 CORPORA = {
     "wiki_plain": "sentences", "stsb_plain_10k": "sentences", "en_words_10k": "words", "hpo_synonyms": "phrases",
@@ -92,7 +92,7 @@ def jobs(settings: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
 
 def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any]:
     import nearfar
-    from nearfar.assembly.straightening import straightened
+    from nearfar.pipeline.whitened_model import straightened
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -122,7 +122,7 @@ def trained(encoder: str, corpus: str, name: str, seed: int, train: Records, fol
     from rich.console import Console
 
     import nearfar
-    from nearfar.assembly import run
+    from nearfar.pipeline import run
     from nearfar.recipe import build_recipe
 
     write(train, folder / "train.jsonl")
@@ -184,9 +184,9 @@ def scrambled(text: str, source: np.random.Generator) -> str:
 
 def measured(model: Any, settings: argparse.Namespace) -> tuple[Any, Any]:
     """The suite, and the geometry of the texts of STS-B, whose pairs of score 4 or more are the positives."""
-    from nearfar.assembly.spaces import measure_space, positive_pairs
     from nearfar.encoding import Model
     from nearfar.evaluation import SuiteSet, embed_table, evaluate_suite, read_suite
+    from nearfar.pipeline.geometry import measure_space, positive_pairs
 
     # whatever length a model was trained with, all read the same of a text
     model = Model(model.model, model.tokenizer, replace(model.card, max_length=LENGTH))

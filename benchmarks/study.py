@@ -75,9 +75,9 @@ def overhead(file: Path, _settings: argparse.Namespace) -> dict[str, Any]:
 
 
 def loop(file: Path) -> None:
-    from nearfar.protocol.planning import plan_study
-    from nearfar.protocol.study import read_study
-    from nearfar.protocol.trials import perform
+    from nearfar.experiments.plan import plan_study
+    from nearfar.experiments.study import read_study
+    from nearfar.experiments.trials import perform
 
     for trial in plan_study(read_study(file)).trials.values():
         with tempfile.TemporaryDirectory() as scratch:

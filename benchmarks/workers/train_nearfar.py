@@ -1,4 +1,4 @@
-"""Training with nearfar, through a recipe and ``nearfar.assembly.run``: any objective, texts or pairs.
+"""Training with nearfar, through a recipe and ``nearfar.pipeline.run``: any objective, texts or pairs.
 
 The file holds the warm-up rows first and the timed rows after them, in that order. The clock runs from the end of the
 last warm-up step to the end of the last step, so that reading, tokenizing, loading and saving are outside; without
@@ -16,7 +16,7 @@ from rich.console import Console
 from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, rss_mb, scores, threads
 from benchmarks.workers.similarity import spearman
 from nearfar import load
-from nearfar.assembly import run
+from nearfar.pipeline import run
 from nearfar.recipe import build_recipe
 
 RATE = 5e-5

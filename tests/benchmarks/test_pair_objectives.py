@@ -312,7 +312,7 @@ def test_the_peer_scores_the_cosines_of_the_same_pairs(source, tmp_path):
     import numpy as np
 
     from nearfar import load
-    from nearfar.assembly.measuring import measure
+    from nearfar.pipeline.evaluate import measure
 
     path = files("stsb", source, tmp_path).test
     model = load("toy")

@@ -15,7 +15,7 @@ import pytest
 
 import nearfar
 from nearfar.cli import main
-from nearfar.cli.training import gather_overrides
+from nearfar.cli.train import gather_overrides
 from nearfar.encoding import find
 from nearfar.encoding.encoder import open_tokenizer
 

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar.cli import embedding, main, windows
-from nearfar.data import Layout, read, streaming
+from nearfar.cli import embed, main, windows
+from nearfar.data import Layout, read, stream
 from nearfar.encoding import Model
 from nearfar.encoding import vectors as vectors_module
 from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
@@ -68,8 +68,8 @@ def model() -> Model:
 def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
     """A folder of its own, small windows, and the toy encoder without the seconds of opening it again."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(embedding, "WINDOW", W)
-    monkeypatch.setattr(embedding, "load", lambda name: model if name == "toy" else nearfar.load(name))
+    monkeypatch.setattr(embed, "WINDOW", W)
+    monkeypatch.setattr(embed, "load", lambda name: model if name == "toy" else nearfar.load(name))
 
 
 class Stop(BaseException):
@@ -159,7 +159,7 @@ def test_pairs_are_embedded_by_a_model_of_pairs(model, monkeypatch):
     from dataclasses import replace
 
     joined = Model(model.model, model.tokenizer, replace(model.card, joined=True))
-    monkeypatch.setattr(embedding, "load", lambda _name: joined)
+    monkeypatch.setattr(embed, "load", lambda _name: joined)
     assert call("embed", "toy", "pairs.jsonl", "--out", "v.npy")[0] == 0
     expected = joined.embed([(row["text_a"], row["text_b"]) for row in rows])
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
@@ -171,7 +171,7 @@ def test_pairs_are_embedded_by_a_model_of_pairs(model, monkeypatch):
 def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
     """Rows that are read and not yet embedded fit in one window."""
     write_rows(Path("rows.jsonl"), 10 * W + 3)
-    read_rows, ahead, counted = 0, [], streaming.rows_at
+    read_rows, ahead, counted = 0, [], stream.rows_at
 
     def counting(*arguments: Any) -> Iterator[Any]:
         nonlocal read_rows
@@ -186,8 +186,8 @@ def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
         ahead.append(read_rows - self.done)
         append(self, vectors)
 
-    monkeypatch.setattr(streaming, "rows_at", counting)
-    monkeypatch.setattr(streaming, "PEEK", W)
+    monkeypatch.setattr(stream, "rows_at", counting)
+    monkeypatch.setattr(stream, "PEEK", W)
     monkeypatch.setattr(VectorFile, "append", watching)
     assert call("embed", "toy", "rows.jsonl", "--out", "v.npy")[0] == 0
     assert ahead == [W] * 10 + [3]
@@ -197,7 +197,7 @@ def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
 def test_memory_does_not_grow_with_the_file(monkeypatch, model, name):
     """Ten times the rows, the same peak: far below the size of the file."""
     monkeypatch.setattr(Model, "embed", lambda _self, texts, batch_size: np.zeros((len(texts), 64), np.float32))
-    monkeypatch.setattr(streaming, "PEEK", W)
+    monkeypatch.setattr(stream, "PEEK", W)
 
     def peak(count: int) -> int:
         lines = (f"{n} " + "lorem ipsum " * 200 for n in range(count))
@@ -320,7 +320,7 @@ def reading(name: str, invalid: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", TRICKY)
 def test_windows_say_what_reading_at_once_says(monkeypatch, name, invalid):
     """The same rows, the same notes, and the same refusals with the same lines, in the same order."""
-    for module in (streaming, sys.modules["nearfar.data.table"]):
+    for module in (stream, sys.modules["nearfar.data.table"]):
         monkeypatch.setattr(module, "PEEK", 10)
     Path(name).write_text("\n".join(TRICKY[name]) + "\n")
     rows = windows.Windows(name, Layout(), invalid=invalid, size=W)
@@ -352,7 +352,7 @@ def test_tricky_files_are_refused_and_accepted():
 
 def test_very_many_problems_are_counted_as_reading_at_once_counts_them(monkeypatch):
     """The list is cut at the same place, and dropped rows are told by number and first line."""
-    monkeypatch.setattr(sys.modules["nearfar.data.ledger"], "CAP", 20)
+    monkeypatch.setattr(sys.modules["nearfar.data.issues"], "CAP", 20)
     Path("bad.jsonl").write_text('{"text": "a"}\n' + '{"text": ""}\n' * 50 + '{"text": 1}\n' * 9)
     with pytest.raises(DataError) as at_once:
         read("bad.jsonl", need="text")
@@ -408,10 +408,10 @@ IN_CHILDREN = """
 import io, json, os, resource, signal, sys
 os.chdir(sys.argv[1])
 import nearfar
-from nearfar.cli import embedding, main
-embedding.WINDOW, limit = int(sys.argv[2]), int(sys.argv[3])
+from nearfar.cli import embed, main
+embed.WINDOW, limit = int(sys.argv[2]), int(sys.argv[3])
 model = nearfar.load("toy")
-embedding.load = lambda name: model
+embed.load = lambda name: model
 
 def counted(function, number, calls=[0]):
     def called(*arguments, **settings):
@@ -468,8 +468,8 @@ def fates(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Any:
     folder = tmp_path_factory.mktemp("fates")
     write_rows(folder / "rows.jsonl", FEW)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedding, "WINDOW", W)
-        patch.setattr(embedding, "load", lambda _name: model)
+        patch.setattr(embed, "WINDOW", W)
+        patch.setattr(embed, "load", lambda _name: model)
         assert call("embed", "toy", str(folder / "rows.jsonl"), "--out", str(folder / "whole.npy"))[0] == 0
     limit = len(header((FEW, 64))) + (W + W // 2) * 64 * 4
     done = subprocess.run(
@@ -634,7 +634,7 @@ def test_another_model_or_source_is_not_continued(change, model, monkeypatch):
             else:
                 other.tokenizer = toy_tokenizer()
                 other.tokenizer.add_tokens(["wrench"])
-            patch.setattr(embedding, "load", lambda _name: other)
+            patch.setattr(embed, "load", lambda _name: other)
         status, _, errors = call("embed", *arguments, "--resume")
     assert status == 1
     assert f"because this has changed: {CHANGES[change]}. Start anew" in errors
@@ -757,13 +757,13 @@ def test_a_terminal_has_a_bar_that_every_batch_moves(whole, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     reached: list[int] = []
-    reach = embedding.Bar.reach
+    reach = embed.Bar.reach
 
-    def watching(self: embedding.Bar, done: int) -> None:
+    def watching(self: embed.Bar, done: int) -> None:
         reached.append(done)
         reach(self, done)
 
-    monkeypatch.setattr(embedding.Bar, "reach", watching)
+    monkeypatch.setattr(embed.Bar, "reach", watching)
     status, out, errors = call("embed", "toy", "rows.jsonl", "--out", "v.npy", "--batch-size", "4", "--resume")
     assert status == 0
     assert out == b""

@@ -12,11 +12,11 @@ from sentence_transformers import SentenceTransformer
 from tests.cli.test_pairs import call
 
 import nearfar
-from nearfar.assembly import run, straightening
 from nearfar.cli import geometry as command
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.evaluation.geometry import CosineHistogram
+from nearfar.pipeline import run, whitened_model
 from nearfar.recipe import build_recipe
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
@@ -315,14 +315,14 @@ def test_the_last_line_says_what_became_of_the_width(tmp_path):
 def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, monkeypatch):
     """And whoever waits is told how far it is, in lines where there is no terminal."""
     good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "whole"), "--dims", "8")
-    monkeypatch.setattr(straightening, "PIECE", 40)
+    monkeypatch.setattr(whitened_model, "PIECE", 40)
     _, errors = good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "pieces"), "--dims", "8")
 
     assert "40/90 texts" in errors
     whole, pieces = (nearfar.load(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
     np.testing.assert_allclose(pieces @ pieces.T, whole @ whole.T, atol=1e-3)
     told: list[int] = []
-    straightening.straightened(nearfar.load("toy"), TEXTS, method="whitening", watch=told.append)
+    whitened_model.straightened(nearfar.load("toy"), TEXTS, method="whitening", watch=told.append)
     assert told == [40, 80, 90]
 
 

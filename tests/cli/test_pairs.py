@@ -17,8 +17,8 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score
 
 import nearfar
-from nearfar.assembly import run
 from nearfar.cli import main
+from nearfar.pipeline import run
 from nearfar.recipe import build_recipe
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_commands import call
-from tests.protocol.studies import contents, end, events, texts, wait_for
+from tests.experiments.studies import contents, end, events, texts, wait_for
 
 import nearfar
-from nearfar.protocol.records import read_plan, read_records, scores_of
-from nearfar.protocol.statistics import summarize
+from nearfar.experiments.records import read_plan, read_records, scores_of
+from nearfar.experiments.statistics import summarize
 
 pytestmark = pytest.mark.xdist_group("tune")
 

@@ -257,7 +257,7 @@ def test_hub_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples are read by name and split; unknown ones list those there are."""
-    import nearfar.data.places as module
+    import nearfar.data.sources as module
 
     (tmp_path / "tiny").mkdir()
     for split in ("train", "test"):

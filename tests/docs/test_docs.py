@@ -193,7 +193,7 @@ def test_the_documents_link_to_each_other():
 
 def test_examples_are_good_recipes():
     """Each parses, and its data can be read."""
-    from nearfar.assembly import read_data
+    from nearfar.pipeline import read_data
 
     recipes = sorted((ROOT / "examples").glob("*.toml"))
     assert len(recipes) >= 1

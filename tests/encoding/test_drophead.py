@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nearfar.encoding import TextModel, build, tokenize
-from nearfar.encoding.packed import Noise, scale_heads
+from nearfar.encoding.unpadded import Noise, scale_heads
 from nearfar.errors import SettingError
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import nearfar
-from nearfar.encoding import Built, Card, build, bundle, load, save
+from nearfar.encoding import Built, Card, build, load, model_folder, save
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.errors import EncoderError
 from nearfar.objectives import SoftTriple
@@ -168,7 +168,7 @@ def test_a_saved_encoder_without_a_head_embeds_and_predicts_nothing(tiny, tmp_pa
     model = load(tmp_path)
 
     assert model.labels is None
-    assert not (tmp_path / bundle.EXTRAS).exists()
+    assert not (tmp_path / model_folder.EXTRAS).exists()
     short = TEXTS[:4]  # the encoder itself reads more tokens of the long ones
     close(model.embed(short), load(tiny("bert")).embed(short))
 
@@ -230,10 +230,10 @@ def test_the_folder_holds_data_and_no_code(tiny, tmp_path):
     assert {"config.json", "model.safetensors", "tokenizer.json", "modules.json", "nearfar.json", "README.md"} <= set(
         files
     )
-    assert torch.equal(bundle.read_extras(tmp_path, "objective")["centers"], centers.centers)
-    assert set(bundle.read_extras(tmp_path, "head")) == {"linear.weight", "linear.bias"}
+    assert torch.equal(model_folder.read_extras(tmp_path, "objective")["centers"], centers.centers)
+    assert set(model_folder.read_extras(tmp_path, "head")) == {"linear.weight", "linear.bias"}
     assert json.loads((tmp_path / "nearfar.json").read_text())["labels"] == list(LABELS)
-    assert bundle.read_card(tmp_path) == card
+    assert model_folder.read_card(tmp_path) == card
 
 
 def test_a_card_survives_writing_and_reading(tiny, tmp_path):
@@ -241,7 +241,9 @@ def test_a_card_survives_writing_and_reading(tiny, tmp_path):
     more = {"normalize": True, "joined": True, "objective": {"name": "x"}, "versions": {"nearfar": "1"}}
     saved(tmp_path, tiny("bert"), **more)
 
-    assert bundle.read_card(tmp_path) == Card(pooling="mean", max_length=LIMIT, native=True, labels=LABELS, **more)
+    assert model_folder.read_card(tmp_path) == Card(
+        pooling="mean", max_length=LIMIT, native=True, labels=LABELS, **more
+    )
 
 
 class PowerCutError(Exception):
@@ -250,7 +252,7 @@ class PowerCutError(Exception):
 
 def crashing_after(moves: int, log: list[str]):
     """os.replace that does so many moves, and no more."""
-    replace = bundle.os.replace
+    replace = model_folder.os.replace
 
     def crash(source: Path, target: Path) -> None:
         if len(log) == moves:
@@ -264,7 +266,7 @@ def crashing_after(moves: int, log: list[str]):
 def test_the_card_is_moved_in_last(tiny, tmp_path, monkeypatch):
     """A folder that has one is whole."""
     moved: list[str] = []
-    monkeypatch.setattr(bundle.os, "replace", crashing_after(1000, moved))
+    monkeypatch.setattr(model_folder.os, "replace", crashing_after(1000, moved))
     saved(tmp_path, tiny("bert"))
 
     assert moved[-1] == "nearfar.json"
@@ -279,7 +281,7 @@ def test_an_interrupted_save_is_no_model_and_can_be_repeated(tiny, tmp_path, mon
     if before == "another model":
         saved(tmp_path, tiny("bert"), pooling="mean")
     with monkeypatch.context() as patch:
-        patch.setattr(bundle.os, "replace", crashing_after(moves, []))
+        patch.setattr(model_folder.os, "replace", crashing_after(moves, []))
         with pytest.raises(PowerCutError):
             saved(tmp_path, tiny("bert"), pooling="first")
 
@@ -289,7 +291,7 @@ def test_an_interrupted_save_is_no_model_and_can_be_repeated(tiny, tmp_path, mon
         build(str(tmp_path), classes=LABELS, seed=0)
     saved(tmp_path, tiny("bert"), pooling="first")
     assert load(tmp_path).card.pooling == "first"
-    assert not (tmp_path / bundle.STAGING).exists()
+    assert not (tmp_path / model_folder.STAGING).exists()
 
 
 def test_a_save_that_breaks_off_while_writing_leaves_the_old_model(tiny, tmp_path, monkeypatch):
@@ -300,7 +302,7 @@ def test_a_save_that_breaks_off_while_writing_leaves_the_old_model(tiny, tmp_pat
     def crash(*_: Any, **__: Any) -> None:
         raise PowerCutError
 
-    monkeypatch.setattr(bundle, "save_file", crash)
+    monkeypatch.setattr(model_folder, "save_file", crash)
     with pytest.raises(PowerCutError):
         saved(tmp_path, tiny("bert"), pooling="first")
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 import nearfar
-from nearfar.encoding import Card, Transform, TransformedModel, build, bundle, load, save
+from nearfar.encoding import Card, Transform, TransformedModel, build, load, model_folder, save
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.encoding.vectors import fingerprint
 from nearfar.errors import EncoderError, ShapeError
@@ -129,15 +129,15 @@ def test_a_map_that_is_not_whole_is_an_error_and_never_left_out(tiny, tmp_path, 
     """In the layout that others read, or in the weights."""
     folder = tmp_path / "broken"
     saved(folder, tiny("bert"))
-    weights = load_file(folder / bundle.EXTRAS)
+    weights = load_file(folder / model_folder.EXTRAS)
     if lost == "modules":
         modules = json.loads((folder / "modules.json").read_text())
         (folder / "modules.json").write_text(json.dumps(modules[:2]))
     elif lost == "file":
-        (folder / bundle.EXTRAS).unlink()
+        (folder / model_folder.EXTRAS).unlink()
     else:
         kept = {name: tensor for name, tensor in weights.items() if name != lost and lost != "both"}
-        save_file({**kept, "objective.x": torch.ones(1)}, folder / bundle.EXTRAS)
+        save_file({**kept, "objective.x": torch.ones(1)}, folder / model_folder.EXTRAS)
 
     with pytest.raises(EncoderError, match=r"the map behind its pooling is missing.*Is the folder whole\?"):
         load(folder)
@@ -148,7 +148,7 @@ def test_a_map_of_another_width_is_an_error(tiny, tmp_path, shape):
     saved(tmp_path / "broken", tiny("bert"))
     save_file(
         {"transform.weight": torch.ones(shape), "transform.bias": torch.ones(NARROW)},
-        tmp_path / "broken" / bundle.EXTRAS,
+        tmp_path / "broken" / model_folder.EXTRAS,
     )
 
     with pytest.raises(EncoderError, match="or another's"):

@@ -12,8 +12,8 @@ from nearfar.errors import RecipeError
 from nearfar.recipe.keys import Key
 from nearfar.recipe.lines import key_lines
 from nearfar.recipe.overrides import parse_override
-from nearfar.recipe.reading import build_table
-from nearfar.recipe.writing import table_to_toml
+from nearfar.recipe.reader import build_table
+from nearfar.recipe.writer import table_to_toml
 
 
 @dataclass(frozen=True, kw_only=True)

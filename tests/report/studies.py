@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.protocol.records import (
+from nearfar.experiments.records import (
     JOURNAL,
     MAP,
     PREDICTIONS,

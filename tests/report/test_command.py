@@ -13,7 +13,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.report import read_source, render_page
-from tests.protocol.studies import small_study
+from tests.experiments.studies import small_study
 from tests.report.studies import write_study
 from tests.report.test_page import NAMES, Reader
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from nearfar.errors import OutputError
-from nearfar.protocol.records import MAP, PREDICTIONS, TRIALS
+from nearfar.experiments.records import MAP, PREDICTIONS, TRIALS
 from nearfar.report import Source, read_source, render_page
-from nearfar.report.comparing import beside
-from nearfar.report.looking import total_confusion
+from nearfar.report.comparison import beside
 from nearfar.report.page import SECTIONS
-from nearfar.report.watching import dev_scores, losses, meetings
+from nearfar.report.predictions import total_confusion
+from nearfar.report.training_curves import dev_scores, losses, meetings
 from tests.report.studies import CONTENDERS, EVIL, write_study
 
 VOID = {"meta", "br"}

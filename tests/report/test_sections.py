@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.protocol.records import PREDICTIONS
+from nearfar.experiments.records import PREDICTIONS
 from nearfar.report import Source
-from nearfar.report.comparing import by_classes, by_size, cost, differences, failures, scores, summary_line
-from nearfar.report.looking import confidence, hard_labels, mistakes, per_class, total_confusion
-from nearfar.report.mapping import embedding_map, geometry
+from nearfar.report.comparison import by_classes, by_size, cost, differences, failures, scores, summary_line
+from nearfar.report.embedding_map import embedding_map, geometry
+from nearfar.report.predictions import confidence, hard_labels, mistakes, per_class, total_confusion
 from nearfar.report.settings import provenance
 from nearfar.report.tables import comparisons
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearfar.protocol.records import Cell, DataSet, Plan, Record
+from nearfar.experiments.records import Cell, DataSet, Plan, Record
 from nearfar.report import Source, render_page
-from nearfar.report.mapping import geometry
+from nearfar.report.embedding_map import geometry
 from nearfar.report.spaces import by_set, cosines, embeds, layers
 from nearfar.report.tables import markdown, t_test
 from tests.report.test_page import Reader

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from nearfar.errors import SettingError
-from nearfar.protocol.records import cell_name
-from nearfar.protocol.statistics import holm
+from nearfar.experiments.records import cell_name
+from nearfar.experiments.statistics import holm
 from nearfar.report import FORMATS, Source, render
 from nearfar.report.tables import CSV_COLUMNS, best, comparisons, conclusion, t_test, word
 

@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from nearfar.assembly.multitask import run_tasks
 from nearfar.data import read
 from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
+from nearfar.pipeline.multitask import run_tasks
 from nearfar.report import read_source, render_page
-from nearfar.report.looking import mistakes
-from nearfar.report.probing import probe
+from nearfar.report.predictions import mistakes
+from nearfar.report.run_predictions import probe
 from nearfar.report.sources import TaskErrors
 from nearfar.report.task_mistakes import look
-from nearfar.report.watching import encounters
-from tests.protocol.studies import in_process
+from nearfar.report.training_curves import encounters
+from tests.experiments.studies import in_process
 from tests.report.test_page import Reader
 from tests.training.task_runs import task_recipe, write_all
 

@@ -112,12 +112,12 @@ def train_in_child(
     import torch
     from rich.console import Console
 
-    from nearfar.assembly import run
-    from nearfar.encoding import spread
+    from nearfar.encoding import cpu_parallel
+    from nearfar.pipeline import run
 
     torch.set_num_threads(threads)
     if threads > 1:
-        spread.LEAST = 16  # the texts are short: each thread gets a part of them all the same
+        cpu_parallel.LEAST = 16  # the texts are short: each thread gets a part of them all the same
     recipe = recipe_for(Path(train), objective=objective, **changes)
     listeners = () if kill_at is None else (KillAt(kill_at),)
     run(recipe, Path(out), resume=resume, console=Console(quiet=True), listeners=listeners)

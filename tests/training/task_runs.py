@@ -59,7 +59,7 @@ def train_tasks_in_child(folder: str, out: str, changes: dict[str, Any], kill_at
     import torch
     from rich.console import Console
 
-    from nearfar.assembly.multitask import run_tasks
+    from nearfar.pipeline.multitask import run_tasks
 
     torch.set_num_threads(1)
     listeners = () if kill_at is None else (KillAt(kill_at),)

@@ -13,14 +13,15 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import nn
 
-from nearfar.assembly import run, running
 from nearfar.batching import FileOrder, RandomOrder
 from nearfar.encoding import build, load, tokenize
 from nearfar.errors import Interrupted, NotFiniteError
 from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
+from nearfar.pipeline import run
+from nearfar.pipeline import train as train_module
 from nearfar.recipe import Training
 from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, fit, plan_run, read_journal
-from nearfar.training.optim import factor, parameter_groups, part_of
+from nearfar.training.optimizer import factor, parameter_groups, part_of
 
 from .runs import StopAt, digest, recipe_for, write_texts
 
@@ -82,7 +83,7 @@ def fit_small(
 def test_every_trainable_tensor_moves(tmp_path, pooling):
     """After a few steps no weight that is in training is where it was: encoder, head and the objective's centers."""
     learner, feed = small_learner(pooling)
-    _, frozen = running._try_out(learner, feed, Accelerator(cpu=True), 4, timed=True)
+    _, frozen = train_module._try_out(learner, feed, Accelerator(cpu=True), 4, timed=True)
     before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
     fit_small(learner, feed, tmp_path, weight_decay=0.0)
 

@@ -15,7 +15,7 @@ from nearfar.encoding.masked_words import masked_words
 from nearfar.errors import SettingError
 from nearfar.objectives import BatchSoftmax, CrossEntropy
 from nearfar.training import Feed, Learner, Term
-from nearfar.training.cached import cached_backward
+from nearfar.training.grad_cache import cached_backward
 
 ROWS = 13
 WEIGHT = 0.1

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("resume")
 def children() -> Any:
     """Processes that begin with everything imported and nothing computed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["nearfar.assembly.running", "transformers.models.bert.modeling_bert"])
+    context.set_forkserver_preload(["nearfar.pipeline.train", "transformers.models.bert.modeling_bert"])
     return context
 
 
@@ -221,7 +221,7 @@ def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
     """A checkpoint is continued only with what it was started with."""
     from rich.console import Console
 
-    from nearfar.assembly import run
+    from nearfar.pipeline import run
 
     other = write_texts(tmp_path / "other.csv", rows=63)
     for number, recipe in enumerate(

@@ -12,15 +12,15 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from nearfar.assembly.task_plan import plan_tasks
-from nearfar.assembly.tasks import build_aim, make_task_feed
 from nearfar.batching import Neighbors
 from nearfar.batching.schedules import RoundRobin, Sampled
 from nearfar.encoding import build
 from nearfar.encoding.task_model import TaskNetwork
-from nearfar.seeding import stream
-from nearfar.training.steps import take_step
-from nearfar.training.surgery import project
+from nearfar.pipeline.task_plan import plan_tasks
+from nearfar.pipeline.tasks import build_aim, make_task_feed
+from nearfar.seeds import stream
+from nearfar.training.pcgrad import project
+from nearfar.training.step import take_step
 from nearfar.training.tasks import ScoreError, TaskFeed, TaskLearner, TaskStep, Uncertainty
 
 from .task_runs import task_recipe, write_all

@@ -11,7 +11,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
-from nearfar.assembly import multitask, running
+from nearfar.pipeline import multitask
+from nearfar.pipeline import train as train_module
 from nearfar.recipe import build_recipe
 from nearfar.recipe.tasks import build_task_recipe
 
@@ -19,7 +20,7 @@ from nearfar.recipe.tasks import build_task_recipe
 def main() -> None:
     torch.set_num_threads(1)
     values, out = json.loads(sys.argv[1]), Path(sys.argv[2])
-    module = multitask if "task" in values else running
+    module = multitask if "task" in values else train_module
     fit = module.fit
 
     def fit_and_tell(learner, *arguments, **settings):
@@ -35,7 +36,7 @@ def main() -> None:
     if "task" in values:
         multitask.run_tasks(build_task_recipe(values, where="test"), out, console=Console(quiet=True))
     else:
-        running.run(build_recipe(values, [], where="test"), out, console=Console(quiet=True))
+        train_module.run(build_recipe(values, [], where="test"), out, console=Console(quiet=True))
 
 
 if __name__ == "__main__":

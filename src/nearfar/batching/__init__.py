@@ -1,12 +1,12 @@
 """Who sits together: samplers cut a data set into batches, schedules let several tasks take turns."""
 
 from nearfar.batching.balanced import Balanced, lonely
-from nearfar.batching.encoded import Clusters, NeighborIds, Neighbors
 from nearfar.batching.groups import Grouping, Groups, shingle_groups
-from nearfar.batching.nearest import Search, cluster_groups, neighbor_groups, neighbor_id_groups, unit
+from nearfar.batching.nearest_neighbors import Search, cluster_groups, neighbor_groups, neighbor_id_groups, unit
+from nearfar.batching.neighbor_sampler import Clusters, NeighborIds, Neighbors
 from nearfar.batching.samplers import FileOrder, RandomOrder, Rows, Sampler, cut
 from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, Turn, describe
-from nearfar.batching.words import Words, word_shingles
+from nearfar.batching.shingle_sampler import Words, word_shingles
 
 __all__ = [
     "Annealed",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.batching.samplers import Rows, check
 from nearfar.errors import SettingError
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 AHEAD = 256
 """How many waiting runs are looked through for one that fits; keeps an epoch's plan linear in the rows."""

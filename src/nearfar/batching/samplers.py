@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import SettingError
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 Rows = NDArray[np.int64]
 

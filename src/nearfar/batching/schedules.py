@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from nearfar.errors import SettingError, counted, did_you_mean
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 Share = Literal["proportional", "square-root", "temperature", "weights"]
 EXPONENTS = {"proportional": 1.0, "square-root": 0.5, "weights": 0.0}

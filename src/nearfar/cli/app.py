@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from nearfar import __version__
-from nearfar.cli.reproducing import reproduce
-from nearfar.cli.studies import study_app
+from nearfar.cli.reproduce import reproduce
+from nearfar.cli.study import study_app
 from nearfar.errors import Interrupted, NearfarError, SettingError
 
 DATA_HELP = (
@@ -97,7 +97,7 @@ def train(
     ] = False,
 ) -> None:
     """Fine-tune an encoder from a recipe, or straight from a data file."""
-    from nearfar.cli.training import train_command
+    from nearfar.cli.train import train_command
 
     flags: list[tuple[str, str, object]] = [
         ("objective.name", "--objective", objective),
@@ -134,7 +134,7 @@ def check(
     json_: JsonOption = False,
 ) -> None:
     """Look a data file over: rows, classes, lengths, duplicates, and everything that is wrong with it."""
-    from nearfar.cli.checking import check_command
+    from nearfar.cli.check import check_command
     from nearfar.data import Layout
 
     encoder = None if encoder in (None, "", "none") else encoder
@@ -178,8 +178,8 @@ def evaluate(
     A model of several tasks is measured in one of them on FILE, or without FILE in all of them on the dev and test rows
     of its recipe, with their mean.
     """
+    from nearfar.cli.predict import evaluate_command, file_or_suite
     from nearfar.cli.tasks import evaluate_tasks_command, holds_tasks
-    from nearfar.cli.using import evaluate_command, file_or_suite
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
@@ -280,8 +280,8 @@ def predict(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Label texts: one JSON object a line with text, label and probabilities, or the score of a task."""
+    from nearfar.cli.predict import predict_command
     from nearfar.cli.tasks import holds_tasks, predict_tasks_command
-    from nearfar.cli.using import predict_command
     from nearfar.data import Layout
 
     if task is not None or holds_tasks(model):
@@ -318,7 +318,7 @@ def embed(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Turn texts into vectors: a NumPy file of one float32 row per text."""
-    from nearfar.cli.embedding import embed_command
+    from nearfar.cli.embed import embed_command
     from nearfar.data import Layout
 
     embed_command(model, source, out, Layout(text=text), invalid, batch_size, resume=resume, overwrite=overwrite)
@@ -337,7 +337,7 @@ def score(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Compare pairs of texts: one JSON object a line with both texts and their cosine."""
-    from nearfar.cli.using import score_command
+    from nearfar.cli.predict import score_command
     from nearfar.data import Layout
 
     layout = Layout(text=text, pair=pair)
@@ -358,7 +358,7 @@ def search(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Find the texts nearest to each query: one JSON object a line with the query and its results."""
-    from nearfar.cli.searching import search_command
+    from nearfar.cli.search import search_command
 
     search_command(
         model, corpus, queries, out, invalid, batch_size, top=top, text=text, corpus_text=corpus_text,
@@ -406,9 +406,9 @@ def mine(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Find hard negatives for pairs that belong together: texts the model takes for near that are not known to be."""
-    from nearfar.assembly.mining import Mining
-    from nearfar.cli.mining import mine_command, parse_positions
+    from nearfar.cli.mine import mine_command, parse_positions
     from nearfar.data import Layout
+    from nearfar.pipeline.hard_negatives import Mining
 
     settings = Mining(
         window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
@@ -448,9 +448,9 @@ def tune(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; unset: one for each core.")] = None,
 ) -> None:
     """Try the sensible objectives on a labeled file for some minutes, and train the best on all of it."""
-    from nearfar.cli.training import gather_overrides
-    from nearfar.cli.tuning import tune_command
-    from nearfar.protocol.asking import Request
+    from nearfar.cli.train import gather_overrides
+    from nearfar.cli.tune import tune_command
+    from nearfar.experiments.search_space import Request
 
     flags: list[tuple[str, str, object]] = [
         ("encoder.name", "--encoder", encoder),
@@ -497,7 +497,7 @@ def report(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Show a study or a run to people: one page that needs no network, or the table for a paper."""
-    from nearfar.cli.reporting import report_command
+    from nearfar.cli.report import report_command
 
     report_command(folder, out, form, data=data, task=task, batch_size=batch_size, overwrite=overwrite)
 
@@ -511,7 +511,7 @@ def objectives(
     json_: JsonOption = False,
 ) -> None:
     """What can be trained for, on which data, and where it comes from."""
-    from nearfar.cli.explaining import objectives_command
+    from nearfar.cli.objectives import objectives_command
 
     objectives_command(name, as_json=json_)
 

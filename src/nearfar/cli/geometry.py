@@ -17,12 +17,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.assembly.measuring import require_vectors
-from nearfar.assembly.output import check_output, open_output
-from nearfar.assembly.spaces import LAYER_TEXTS, Positives, Space, measure_space, positive_pairs
-from nearfar.assembly.straightening import check_method, save_straightened, straightened
-from nearfar.cli.embedding import WINDOW, Bar, Lines
-from nearfar.cli.using import handling, one_standard_input, say_notes
+from nearfar.cli.embed import WINDOW, Bar, Lines
+from nearfar.cli.predict import handling, one_standard_input, say_notes
 from nearfar.cli.windows import Survey, Windows
 from nearfar.data import Layout, read
 from nearfar.encoding import Model, load
@@ -30,7 +26,11 @@ from nearfar.encoding.sources import find
 from nearfar.errors import DataError, OutputError, Problem, counted
 from nearfar.evaluation import embed_table
 from nearfar.evaluation.geometry import MEASURES, CosineHistogram
-from nearfar.seeding import generator
+from nearfar.pipeline.evaluate import require_vectors
+from nearfar.pipeline.geometry import LAYER_TEXTS, Positives, Space, measure_space, positive_pairs
+from nearfar.pipeline.output import check_output, open_output
+from nearfar.pipeline.whitened_model import check_method, save_straightened, straightened
+from nearfar.seeds import generator
 
 BARS = 20
 """Lines of a histogram on the screen, at most."""

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.assembly.measuring import require_vectors
-from nearfar.cli.embedding import Bar
-from nearfar.cli.using import handling, say_notes
+from nearfar.cli.embed import Bar
+from nearfar.cli.predict import handling, say_notes
 from nearfar.data import Layout
 from nearfar.encoding import load
 from nearfar.errors import counted
 from nearfar.evaluation import SuiteReport, evaluate_suite, read_suite
+from nearfar.pipeline.evaluate import require_vectors
 
 
 def suite_command(

@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.assembly.rows import Report
 from nearfar.evaluation import ClassReport, PairReport, RankingReport, ScoreReport
+from nearfar.pipeline.rows import Report
 
 SHOWN = 20
 """A confusion matrix with more classes than this is not drawn."""

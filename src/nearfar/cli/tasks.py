@@ -15,9 +15,9 @@ from nearfar.recipe import Override
 from nearfar.recipe.tasks import has_tasks, read_task_recipe, task_toml
 
 if TYPE_CHECKING:
-    from nearfar.assembly.rows import Report
     from nearfar.data import Layout, Records
     from nearfar.encoding.task_model import TaskCard, TaskModel
+    from nearfar.pipeline.rows import Report
 
 
 def holds_tasks(model: str) -> bool:
@@ -39,8 +39,8 @@ def train_tasks_command(
     path: Path, out: Path, overrides: Sequence[Override], *, resume: bool, overwrite: bool, dry_run: bool
 ) -> None:
     """Train the tasks, and say what came out."""
-    from nearfar.assembly.multitask import run_tasks
-    from nearfar.assembly.task_plan import plan_tasks
+    from nearfar.pipeline.multitask import run_tasks
+    from nearfar.pipeline.task_plan import plan_tasks
 
     _check_flags(overrides)
     recipe = read_task_recipe(path, overrides)
@@ -71,7 +71,7 @@ def predict_tasks_command(
     overwrite: bool,
 ) -> None:  # fmt: skip
     """Write one JSON object a row: texts, and label with probabilities, or score."""
-    from nearfar.cli.using import check_target, handling, say_notes, write_target
+    from nearfar.cli.predict import check_target, handling, say_notes, write_target
     from nearfar.data import read
     from nearfar.encoding.task_model import load_tasks
 
@@ -105,11 +105,11 @@ def evaluate_tasks_command(
     """Measure one task on a file, or all tasks on the dev and test rows of their own recipe."""
     from rich.console import Console
 
-    from nearfar.assembly.tasks import judge, truth_of, worst
+    from nearfar.cli.predict import handling, say_notes
     from nearfar.cli.tables import report_table
-    from nearfar.cli.using import handling, say_notes
     from nearfar.data import read
     from nearfar.encoding.task_model import load_tasks
+    from nearfar.pipeline.tasks import judge, truth_of, worst
 
     model = load_tasks(model_name)
     if source is None:
@@ -140,8 +140,8 @@ def _evaluate_own_rows(model_name: str, model: TaskModel, task: str | None, batc
     """Measure all tasks, or one, on the dev and test rows that the saved recipe names."""
     from rich.console import Console
 
-    from nearfar.assembly.task_scores import MEAN, evaluate_saved, mean_scores
-    from nearfar.cli.using import say_notes
+    from nearfar.cli.predict import say_notes
+    from nearfar.pipeline.task_scores import MEAN, evaluate_saved, mean_scores
 
     named = None if task is None else model.card(task).name
     found, notes = evaluate_saved(Path(model_name), model, named, batch_size=batch_size)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
-from nearfar.data.ledger import CAP
-from nearfar.data.places import Place, locate, samples
+from nearfar.data.issues import CAP
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
+from nearfar.data.sources import Place, locate, samples
 from nearfar.data.splits import SIZES, folds, limit, per_class, share
-from nearfar.data.streaming import Stream
+from nearfar.data.stream import Stream
 from nearfar.data.targets import (
     consistent,
     contradictions,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data.delimited import Row
-from nearfar.data.ledger import Ledger
+from nearfar.data.issues import Ledger
 from nearfar.data.lines import cannot_open, nothing
-from nearfar.data.places import splits_there_are
+from nearfar.data.sources import splits_there_are
 
 _BATCH = 1_000
 _AGAIN = "Write or download it again; this copy is damaged."

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nearfar.data.ledger import count
+from nearfar.data.issues import count
 from nearfar.data.readers import problems_of, table_of
 from nearfar.data.records import Layout, Records, Shape, Target
 from nearfar.data.targets import contradictions, contradictory, doubts, queries_without_positive

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.data.ledger import Ledger
+from nearfar.data.issues import Ledger
 from nearfar.data.records import Layout
 from nearfar.errors import did_you_mean
 

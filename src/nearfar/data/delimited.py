@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from nearfar.data.ledger import Ledger, count
+from nearfar.data.issues import Ledger, count
 from nearfar.data.lines import Line, nothing
 
 Row = tuple[int, dict[str, object]]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from nearfar.data.columns import Binding
-from nearfar.data.ledger import Ledger
+from nearfar.data.issues import Ledger
 from nearfar.data.records import Records, levelled
 from nearfar.data.values import Fault, id_of
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from nearfar.data.delimited import Row
-from nearfar.data.ledger import Ledger
+from nearfar.data.issues import Ledger
 from nearfar.data.lines import Line, nothing
 
 _KINDS = {

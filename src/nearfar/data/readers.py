@@ -14,11 +14,11 @@ from typing import BinaryIO, Literal, cast
 from nearfar.data.arrow import folder_rows, hub_rows, parquet_rows
 from nearfar.data.columns import Need
 from nearfar.data.delimited import Row, csv_rows, text_rows, tsv_rows
+from nearfar.data.issues import Ledger, count, merged, overflow
 from nearfar.data.jsonl import json_rows, jsonl_rows
-from nearfar.data.ledger import Ledger, count, merged, overflow
 from nearfar.data.lines import Line, open_bytes, read_lines
-from nearfar.data.places import Place, locate
 from nearfar.data.records import Layout, Records
+from nearfar.data.sources import Place, locate
 from nearfar.data.table import Table, drop_notes, gather
 from nearfar.errors import DataError, Problem
 

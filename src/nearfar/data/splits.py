@@ -16,11 +16,11 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from nearfar.data.ledger import count
+from nearfar.data.issues import count
 from nearfar.data.records import Records, levelled
 from nearfar.data.targets import queries_without_positive
 from nearfar.errors import DataError, Problem, SettingError
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 _BINS = 10
 

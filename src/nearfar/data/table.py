@@ -9,7 +9,7 @@ from itertools import chain, islice
 from nearfar.data.columns import Binding, Need, bind
 from nearfar.data.delimited import Row
 from nearfar.data.ids import ids_of, with_ids
-from nearfar.data.ledger import Ledger, count
+from nearfar.data.issues import Ledger, count
 from nearfar.data.records import Layout, Records
 from nearfar.data.values import BELOW_ZERO, EMPTY_TEXT, Fault, is_text, label_of, number_of, score_of, text_fault
 

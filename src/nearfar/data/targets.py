@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from nearfar.data.ledger import Ledger, count, merged
+from nearfar.data.issues import Ledger, count, merged
 from nearfar.data.records import Records
 from nearfar.errors import DataError, Problem, SettingError, shorten
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nearfar.encoding.lexicon import Lexicon, load_lexicon
 from nearfar.encoding.tokens import TokenTable, tokenize
 from nearfar.errors import SettingError, did_you_mean
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 Places = NDArray[np.int64]
 Augment = Callable[[Places, int], TokenTable]

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nearfar.encoding.cpu_parallel import encode
 from nearfar.encoding.heads import Head, LinearHead
-from nearfar.encoding.packed import FAMILIES, Noise, Stream, scale_heads, take_apart
-from nearfar.encoding.pooling import Pooling, pool
+from nearfar.encoding.pooling_modes import Pooling, pool
 from nearfar.encoding.sources import LONGEST, Source, find
-from nearfar.encoding.spread import encode
 from nearfar.encoding.tokens import Inputs, TokenTable
 from nearfar.encoding.toy import toy_config, toy_tokenizer
+from nearfar.encoding.unpadded import FAMILIES, Noise, Stream, scale_heads, take_apart
 from nearfar.errors import EncoderError, SettingError
 
 DROPOUTS = (

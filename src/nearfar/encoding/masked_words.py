@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.encoding.encoder import Built, open_config, quiet_transformers
-from nearfar.encoding.packed import BERT_LIKE, FAMILIES, Stream
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, Padded
+from nearfar.encoding.unpadded import BERT_LIKE, FAMILIES, Stream
 from nearfar.errors import SettingError
 from nearfar.shapes import expect
 

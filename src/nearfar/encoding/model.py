@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.encoding import bundle
+from nearfar.encoding import model_folder
 from nearfar.encoding.encoder import (
     Output,
     TextModel,
@@ -48,7 +48,7 @@ class Model:
     (2, 64)
     """
 
-    def __init__(self, model: TextModel, tokenizer: Any, card: bundle.Card) -> None:
+    def __init__(self, model: TextModel, tokenizer: Any, card: model_folder.Card) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.card = card
@@ -152,7 +152,7 @@ def load(name: str | Path) -> Model:
     """Open a model folder, whoever saved it, or an encoder by name."""
     source = find(str(name))
     folder = Path(source.location) if source.location else None
-    card = bundle.read_card(folder) if folder is not None and folder.is_dir() else None
+    card = model_folder.read_card(folder) if folder is not None and folder.is_dir() else None
     if card is None and source.prompt:
         raise EncoderError(
             f"{name}: sentence-transformers puts the prompt {source.prompt!r} in front of every text, and nearfar does "
@@ -170,7 +170,7 @@ def load(name: str | Path) -> Model:
         if labels is not None and not native:
             head = _read_head(folder, card, int(config.hidden_size), len(labels), name)
     if card is None:
-        card = bundle.Card(
+        card = model_folder.Card(
             pooling=source.pooling or "mean", max_length=choose_length(source, network, tokenizer, None),
             native=native, labels=labels, normalize=source.normalize,
         )  # fmt: skip
@@ -182,7 +182,7 @@ def load(name: str | Path) -> Model:
     return Model(TransformedModel(network, transform=transform, **parts), tokenizer, card)
 
 
-def _check_whole(network: Any, card: bundle.Card, fresh: set[str], name: str | Path) -> None:
+def _check_whole(network: Any, card: model_folder.Card, fresh: set[str], name: str | Path) -> None:
     """Refuse a network that lacks what the card says; ``fresh`` are the weights that its folder did not hold."""
     classes = int(network.config.num_labels)
     if card.native and card.labels is not None and len(card.labels) != classes:
@@ -197,18 +197,18 @@ def _check_whole(network: Any, card: bundle.Card, fresh: set[str], name: str | P
 
 def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transform:
     """The map behind the pooling; never left out where the card says that there is one."""
-    weights = {} if folder is None else bundle.read_extras(folder, "transform")
+    weights = {} if folder is None else model_folder.read_extras(folder, "transform")
     shapes = {key: tuple(tensor.shape) for key, tensor in weights.items()}
     width = shapes.get("bias", (0,))[0] if shapes.get("bias") else 0
     if not width or shapes != {"weight": (width, dim), "bias": (width,)}:
         raise EncoderError(
-            f"{name}: the map behind its pooling is missing from modules.json or {bundle.EXTRAS}, or another's. "
+            f"{name}: the map behind its pooling is missing from modules.json or {model_folder.EXTRAS}, or another's. "
             "Is the folder whole?"
         )
     return Transform(weights["weight"], weights["bias"])
 
 
-def _read_head(folder: Path | None, card: bundle.Card | None, dim: int, classes: int, name: str | Path) -> Head:
+def _read_head(folder: Path | None, card: model_folder.Card | None, dim: int, classes: int, name: str | Path) -> Head:
     """Our class head, as the card describes it, with its weights."""
     try:
         head = make_head(card.head if card is not None else None, dim, classes)
@@ -216,10 +216,10 @@ def _read_head(folder: Path | None, card: bundle.Card | None, dim: int, classes:
         raise EncoderError(
             f"{name}: the class head of its card cannot be made ({cause}). Is the folder whole?"
         ) from cause
-    weights = bundle.read_extras(folder, "head") if folder is not None else {}
+    weights = model_folder.read_extras(folder, "head") if folder is not None else {}
     if _shapes(weights) != _shapes(head.state_dict()):
         raise EncoderError(
-            f"{name}: the class head is missing from {bundle.EXTRAS}, or another's. Is the folder whole?"
+            f"{name}: the class head is missing from {model_folder.EXTRAS}, or another's. Is the folder whole?"
         )
     head.load_state_dict(weights)
     return head

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nearfar.encoding.pooling import Pooling
+from nearfar.encoding.pooling_modes import Pooling
 from nearfar.errors import EncoderError, did_you_mean
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

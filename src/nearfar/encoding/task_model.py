@@ -1,7 +1,7 @@
 """One encoder with a head for each of several tasks, and the two files that hold the heads.
 
-The folder is that of any encoder (:mod:`nearfar.encoding.bundle`), so every tool opens the encoder. ``nearfar.json``
-lists the tasks under ``task``, and ``tasks.safetensors`` holds their heads and the shared layer.
+The folder is that of any encoder (:mod:`nearfar.encoding.model_folder`), so every tool opens the encoder.
+``nearfar.json`` lists the tasks under ``task``, and ``tasks.safetensors`` holds their heads and the shared layer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.encoding.bundle import Card, flush
 from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, in_batches, load
+from nearfar.encoding.model_folder import Card, flush
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.encoding.packed import Stream
+from nearfar.encoding.unpadded import Stream
 from nearfar.errors import SettingError
 
 CHUNK = 2_048

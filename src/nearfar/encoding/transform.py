@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from nearfar.encoding.encoder import Output, TextModel
 from nearfar.encoding.heads import Head
-from nearfar.encoding.packed import Stream
-from nearfar.encoding.pooling import Pooling
+from nearfar.encoding.pooling_modes import Pooling
 from nearfar.encoding.tokens import Padded
+from nearfar.encoding.unpadded import Stream
 from nearfar.shapes import expect
 
 

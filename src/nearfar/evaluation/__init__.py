@@ -1,5 +1,6 @@
 """Weights to scores: metrics on arrays, and tasks that put a model to the test."""
 
+from nearfar.evaluation.classification import classify, evaluate_classes
 from nearfar.evaluation.geometry import (
     CosineHistogram,
     GeometryReport,
@@ -14,7 +15,7 @@ from nearfar.evaluation.geometry import (
 from nearfar.evaluation.layers import layer_anisotropy
 from nearfar.evaluation.metrics import ClassReport, class_report, most_likely
 from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
-from nearfar.evaluation.ranking import RankingReport, ranking_report
+from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
 from nearfar.evaluation.search import top_documents
 from nearfar.evaluation.similarity import (
     embed_table,
@@ -26,9 +27,8 @@ from nearfar.evaluation.similarity import (
     score_pairs,
 )
 from nearfar.evaluation.suites import SetScore, SuiteReport, SuiteSet, evaluate_suite, read_suite
-from nearfar.evaluation.tasks import classify, evaluate_classes
 from nearfar.evaluation.triplets import TripletReport, evaluate_triplets, triplet_report
-from nearfar.evaluation.whitening import Affine, AllButTheTop, Whitening
+from nearfar.evaluation.whitening_maps import Affine, AllButTheTop, Whitening
 
 __all__ = [
     "Affine", "AllButTheTop", "ClassReport", "CosineHistogram", "GeometryReport", "PairReport", "RankingReport",

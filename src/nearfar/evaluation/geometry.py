@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import SettingError
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 from nearfar.shapes import expect
 
 NUMBERS = 1_000_000

@@ -18,7 +18,7 @@ from nearfar.encoding import TextModel, TokenTable
 from nearfar.encoding.model import by_length
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation.pairs import PairReport, ScoreReport, pair_report, score_report
-from nearfar.evaluation.ranking import RankingReport, Ties, ranking_report
+from nearfar.evaluation.ranking_metrics import RankingReport, Ties, ranking_report
 from nearfar.evaluation.search import top_documents
 from nearfar.shapes import expect
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data import Layout, Records, read
-from nearfar.data.places import format_of
+from nearfar.data.sources import format_of
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
 from nearfar.evaluation.pairs import score_report

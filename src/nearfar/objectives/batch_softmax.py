@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nearfar.errors import SettingError, ShapeError
+from nearfar.objectives.pair_inputs import minmax, pair_sizes, positive_pairs, same_group, unit
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import minmax, pair_sizes, positive_pairs, same_group, unit
 
 NORMALIZE = ("row", "coordinate", "minmax", "none")
 REDUCTION = ("positives", "all")

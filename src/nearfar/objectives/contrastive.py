@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from nearfar.objectives.bounds import positive
 from nearfar.objectives.labels import class_names
 from nearfar.objectives.masks import classmates
+from nearfar.objectives.pair_inputs import unit
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch  # noqa: F401 - the examples below read it
 from torch import Tensor, nn
 
+from nearfar.objectives.pair_inputs import cosines, pair_sizes, required
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import cosines, pair_sizes, required
 
 
 class CosineMSE(nn.Module):

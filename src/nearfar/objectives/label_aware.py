@@ -9,8 +9,8 @@ from nearfar.errors import SettingError
 from nearfar.objectives.bounds import positive
 from nearfar.objectives.labels import class_indices
 from nearfar.objectives.masks import classmates, itself
+from nearfar.objectives.pair_inputs import unit
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 ROUNDING = 1e-2

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.pair_inputs import cosines, pair_sizes, positive_pairs, required
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import cosines, pair_sizes, positive_pairs, required
 
 
 class PairContrastive(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
+from nearfar.objectives.pair_inputs import pair_sizes, positive_pairs, same_group, unit
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import pair_sizes, positive_pairs, same_group, unit
 
 DISTANCE = ("euclidean", "squared", "cosine")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from nearfar.objectives.pair_inputs import cosines, pair_sizes, required
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import cosines, pair_sizes, required
 
 
 class Pearson(nn.Module):

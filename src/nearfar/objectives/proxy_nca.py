@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from nearfar.objectives.bounds import count, positive
 from nearfar.objectives.labels import class_indices
+from nearfar.objectives.pair_inputs import unit
 from nearfar.objectives.precision import full_precision, widened
-from nearfar.objectives.scaling import unit
 from nearfar.shapes import expect
 
 

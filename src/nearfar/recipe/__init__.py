@@ -4,9 +4,9 @@ from nearfar.recipe import objectives
 from nearfar.recipe.objectives import OBJECTIVES, CrossEntropy, CrossEntropySupCon, Objective, TripleEntropy
 from nearfar.recipe.overrides import Override, parse_override
 from nearfar.recipe.paths import resolve_paths
-from nearfar.recipe.reading import build_recipe, read_recipe
+from nearfar.recipe.reader import build_recipe, read_recipe
 from nearfar.recipe.schema import Batches, Data, Encoder, Head, Recipe, Stage, Training
-from nearfar.recipe.writing import to_toml
+from nearfar.recipe.writer import to_toml
 
 __all__ = [
     "OBJECTIVES",

@@ -19,9 +19,9 @@ from nearfar.recipe.literals import printable
 from nearfar.recipe.objectives import Auto, Objective
 from nearfar.recipe.overrides import Override
 from nearfar.recipe.paths import resolve_paths
-from nearfar.recipe.reading import build_table, content
+from nearfar.recipe.reader import build_table, content
 from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Training
-from nearfar.recipe.writing import table_to_toml
+from nearfar.recipe.writer import table_to_toml
 
 TaskKind: TypeAlias = Literal["classes", "pairs", "scores"]
 TaskHeadKind: TypeAlias = Literal[
@@ -223,7 +223,7 @@ def has_tasks(path: Path) -> bool:
 
 def read_task_recipe(path: Path, overrides: Sequence[Override] = ()) -> TaskRecipe:
     """Read a recipe with tasks; overrides win over what it says, and its paths count from its folder."""
-    from nearfar.recipe.parsing import parse
+    from nearfar.recipe.parser import parse
 
     where = printable(str(path))
     values, lines = parse(content(path, where), where)

@@ -8,7 +8,7 @@ from importlib import resources
 
 from nearfar import __version__
 from nearfar.errors import counted
-from nearfar.report import comparing, looking, mapping, settings, spaces, watching
+from nearfar.report import comparison, embedding_map, predictions, settings, spaces, training_curves
 from nearfar.report.markup import Section, listed, said
 from nearfar.report.sources import Source
 from nearfar.report.tables import conclusion, lines
@@ -19,10 +19,11 @@ GENERATOR = "nearfar"
 ABSENT = "absent"
 
 SECTIONS = (
-    comparing.scores, spaces.by_set, comparing.differences, comparing.by_size, comparing.by_classes,
-    watching.learning_curves, looking.per_class, looking.confusion, looking.hard_labels, looking.confidence,
-    looking.mistakes, mapping.embedding_map, mapping.geometry, spaces.cosines, spaces.layers,
-    mapping.label_errors, watching.conflicts, comparing.cost, comparing.failures, settings.provenance,
+    comparison.scores, spaces.by_set, comparison.differences, comparison.by_size, comparison.by_classes,
+    training_curves.learning_curves, predictions.per_class, predictions.confusion, predictions.hard_labels,
+    predictions.confidence, predictions.mistakes, embedding_map.embedding_map, embedding_map.geometry, spaces.cosines,
+    spaces.layers, embedding_map.label_errors, training_curves.conflicts, comparison.cost, comparison.failures,
+    settings.provenance,
 )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def _header(source: Source) -> str:
         verdicts = ["Nothing can be said yet: no contender has a finished run in common with the baseline."]
     said_verdicts = "".join(f'<p class="verdict">{said(sentence)}</p>' for sentence in verdicts)
     figures = "".join(
-        f"<div><dt>{said(what)}</dt><dd>{said(much)}</dd></div>" for what, much in comparing.summary_line(source)
+        f"<div><dt>{said(what)}</dt><dd>{said(much)}</dd></div>" for what, much in comparison.summary_line(source)
     )
     kind = "Run" if source.single else "Study"
     return (

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nearfar.protocol.records import Record
+from nearfar.experiments.records import Record
 from nearfar.report.markup import Column, Section, cut, folded, note, paragraph, said, section, table
 from nearfar.report.sources import Source
 

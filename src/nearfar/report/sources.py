@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.errors import OutputError
-from nearfar.protocol.records import (
+from nearfar.experiments.records import (
     STUDY,
     DataSet,
     Plan,
@@ -24,7 +24,7 @@ from nearfar.protocol.records import (
     read_records,
     scores_of,
 )
-from nearfar.protocol.statistics import Better, Family, Summary, compare_all, summarize
+from nearfar.experiments.statistics import Better, Family, Summary, compare_all, summarize
 from nearfar.report.analysis import Prediction
 
 METRICS = "metrics.json"

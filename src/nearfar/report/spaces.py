@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearfar.protocol.records import Record, cell_name, set_scores
+from nearfar.experiments.records import Record, cell_name, set_scores
 from nearfar.report import svg
 from nearfar.report.markup import (
     Column,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nearfar.errors import SettingError, counted
-from nearfar.protocol.records import cell_name
-from nearfar.protocol.statistics import Comparison, Summary
-from nearfar.protocol.wording import overall, verdict
+from nearfar.experiments.records import cell_name
+from nearfar.experiments.statistics import Comparison, Summary
+from nearfar.experiments.verdicts import overall, verdict
 from nearfar.report.sources import Source, unit
 
 FORMATS = ("markdown", "csv", "latex")

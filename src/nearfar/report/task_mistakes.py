@@ -6,14 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from nearfar.assembly.data import layout_of
-from nearfar.assembly.tasks import read_task, truth_of, worst
 from nearfar.data import Records, read
 from nearfar.encoding.task_model import TaskCard, TaskModel, load_tasks
 from nearfar.errors import DataError, NearfarError, SettingError
+from nearfar.pipeline.data import layout_of
+from nearfar.pipeline.tasks import read_task, truth_of, worst
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
 from nearfar.report.sources import Source, TaskErrors
-from nearfar.seeding import generator
+from nearfar.seeds import generator
 
 MOST = 10
 """Mistakes that are shown of a task."""

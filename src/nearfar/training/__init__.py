@@ -3,8 +3,8 @@
 from nearfar.training.checkpoints import CheckpointStore
 from nearfar.training.feed import Feed
 from nearfar.training.journal import Journal, read_journal
-from nearfar.training.learner import Batch, Learner, Term, View
 from nearfar.training.loop import Listener, Plan, Progress, fit, plan_run
+from nearfar.training.loss_module import Batch, Learner, Term, View
 from nearfar.training.precision import choose_precision
 from nearfar.training.progress import LiveBar, PlainLog, about, duration
 

@@ -18,10 +18,10 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nearfar.encoding.bundle import flush
+from nearfar.encoding.model_folder import flush
 from nearfar.encoding.sources import sha256_of
 from nearfar.errors import CheckpointError
-from nearfar.training.storing import storing
+from nearfar.training.disk_errors import storing
 
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"

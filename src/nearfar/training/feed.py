@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nearfar.batching import Rows, Sampler, cut
 from nearfar.encoding import TextModel, TokenTable
-from nearfar.training.learner import Batch
+from nearfar.training.loss_module import Batch
 
 Augment = Callable[[Rows, int], TokenTable]
 """Places of texts in the table and a seed to a table of these texts, changed."""

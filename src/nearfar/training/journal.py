@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nearfar.training.storing import storing
+from nearfar.training.disk_errors import storing
 
 
 class Journal:

@@ -18,13 +18,14 @@ from torch import Tensor
 from nearfar.batching import Rows
 from nearfar.errors import CheckpointError, Interrupted, SettingError
 from nearfar.recipe import Training
-from nearfar.seeding import stream
+from nearfar.seeds import stream
 from nearfar.training.checkpoints import Checkpoint, CheckpointStore
 from nearfar.training.feed import Feed
 from nearfar.training.gather import same_start
 from nearfar.training.journal import Journal
-from nearfar.training.learner import Learner
-from nearfar.training.optim import (
+from nearfar.training.lazy_adamw import lazy_rows
+from nearfar.training.loss_module import Learner
+from nearfar.training.optimizer import (
     Part,
     build_optimizer,
     factor,
@@ -33,8 +34,7 @@ from nearfar.training.optim import (
     restore_optimizer,
     set_rates,
 )
-from nearfar.training.rows import lazy_rows
-from nearfar.training.steps import StepResult, take_step
+from nearfar.training.step import StepResult, take_step
 
 Scores = dict[str, float]
 PATIENCE = 1.0

@@ -23,14 +23,14 @@ from nearfar.batching.schedules import Schedule
 from nearfar.encoding import Inputs, Output
 from nearfar.encoding.task_model import TaskNetwork
 from nearfar.errors import NotFiniteError, SettingError
-from nearfar.seeding import stream
+from nearfar.seeds import stream
 from nearfar.training.feed import Feed
 from nearfar.training.gather import average_gradients, gather_rows
-from nearfar.training.learner import Batch, Pieces, Term
+from nearfar.training.lazy_adamw import LazyRows
+from nearfar.training.loss_module import Batch, Pieces, Term
+from nearfar.training.pcgrad import Combine, Conflicts, Surgeon
 from nearfar.training.precision import Precision
-from nearfar.training.rows import LazyRows
-from nearfar.training.steps import StepResult, backward, left_out, reason, seen_within, temperatures, update
-from nearfar.training.surgery import Combine, Conflicts, Surgeon
+from nearfar.training.step import StepResult, backward, left_out, reason, seen_within, temperatures, update
 
 UNCERTAINTY = "uncertainty"
 """The name of the log-variance among a task's objectives."""
@@ -314,7 +314,7 @@ def _arguments(view: str, seen: Pieces, *, graded: bool) -> tuple[tuple[Any, ...
 
 @dataclass
 class TaskStep:
-    """Takes a step over batches of several tasks: :func:`nearfar.training.steps.take_step` for tasks.
+    """Takes a step over batches of several tasks: :func:`nearfar.training.step.take_step` for tasks.
 
     Within a step, a task's loss is the mean over its rows. Without surgery a task counts by its number of batches.
     With surgery, each task's gradient is taken off the weights before the next task's graph is built, and what gradient

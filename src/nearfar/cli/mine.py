@@ -1,0 +1,138 @@
+"""``nearfar mine``: hard negatives, as triplets or as labeled pairs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
+from nearfar.cli.search import embed_texts
+from nearfar.data import Layout, read
+from nearfar.encoding import load
+from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
+from nearfar.pipeline.corpora import read_corpus
+from nearfar.pipeline.evaluate import require_vectors
+from nearfar.pipeline.hard_negatives import Mined, Mining, mine
+
+FORMS = ("triplets", "pairs")
+POWERS = "powers"
+
+
+def mine_command(
+    model_name: str,
+    source: str,
+    out: str,
+    layout: Layout,
+    invalid: str | None,
+    batch_size: int,
+    settings: Mining,
+    *,
+    corpus: str | None,
+    corpus_text: str | None,
+    form: str,
+    oversample: bool,
+    overwrite: bool,
+) -> None:
+    """Write one JSON object a triplet or pair, and say what was passed over."""
+    choice = handling(invalid)
+    if form not in FORMS:
+        raise SettingError(f"--as is {' or '.join(FORMS)}, got {form!r}.{did_you_mean(form, FORMS)}")
+    if oversample and form != "pairs":
+        raise SettingError("--oversample repeats positive pairs, and triplets have one each; use it with --as pairs.")
+    if corpus_text is not None and corpus is None:
+        raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
+    one_standard_input(source, corpus)
+    check_target(out, overwrite=overwrite)
+    model = load(model_name)
+    require_vectors(model)
+    records = read(source, layout, invalid=choice)
+    searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
+    notes = [f"{source}: {note}" for note in records.notes]
+    notes += [] if searched is None else [f"{corpus}: {note}" for note in searched.notes]
+    mined = mine(
+        records, lambda texts: embed_texts(model, texts, batch_size), settings,
+        corpus=None if searched is None else searched.texts,
+    )  # fmt: skip
+    if not mined.found:
+        raise DataError([_nothing(corpus or source, mined, settings)])
+    written = 0
+
+    def write(file: IO[bytes]) -> None:
+        nonlocal written
+        for row in _rows(mined, form, oversample=oversample):
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            written += 1
+
+    write_target(out, write)
+    say_notes([*notes, *_remarks(mined, settings)])
+    place = "" if out == "-" else f" in {out}"
+    sys.stderr.write(
+        f"{counted(mined.found, 'negative')} for {counted(len(mined.positives), 'anchor')} out of "
+        f"{counted(mined.documents, 'document')}: {counted(written, form.removesuffix('s'))}{place}\n"
+    )
+
+
+def _rows(mined: Mined, form: str, *, oversample: bool) -> Iterator[dict[str, str | int]]:
+    if form == "triplets":
+        for anchor, positive, negative in mined.triplets():
+            yield {"anchor": anchor, "positive": positive, "negative": negative}
+    else:
+        for one, other, label in mined.pairs(oversample=oversample):
+            yield {"text_a": one, "text_b": other, "label": label}
+
+
+def parse_positions(text: str) -> tuple[int, int] | None:
+    """A window such as ``10-50``, one rank such as ``7``, or None for ``powers``.
+
+    >>> parse_positions("10-50"), parse_positions("7"), parse_positions("powers")
+    ((10, 50), (7, 7), None)
+    """
+    if text == POWERS:
+        return None
+    found = re.fullmatch(r"([0-9]{1,12})(?:-([0-9]{1,12}))?", text.strip())
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= first <= last:
+        raise SettingError(
+            f"--positions is a window of ranks from 1 on, such as 10-50, or {POWERS}; got {text!r}."
+            f"{did_you_mean(text, [POWERS])}"
+        )
+    return first, last
+
+
+def _remarks(mined: Mined, settings: Mining) -> list[str]:
+    """What was passed over, one line each."""
+    bare = sum(not found for found in mined.negatives.values())
+    fewer = 0
+    if settings.per_anchor is not None:
+        fewer = sum(0 < len(found) < settings.per_anchor for found in mined.negatives.values())
+    told = (
+        (mined.known, f"{counted(mined.known, 'document')} passed over: the anchor itself, or known to belong to it"),
+        (mined.too_near, f"{counted(mined.too_near, 'document')} left out by --margin"),
+        (mined.too_high, f"{counted(mined.too_high, 'document')} left out by --max-score"),
+        (mined.beyond, f"{counted(mined.beyond, 'position')} left out: the corpus ends before"),
+        (mined.without_positive, f"{counted(mined.without_positive, 'left text')} without a positive, so no anchor"),
+        (bare, f"{counted(bare, 'anchor')} without any negative"),
+        (fewer, f"{counted(fewer, 'anchor')} with fewer negatives than --per-anchor {settings.per_anchor}"),
+    )
+    return [text for number, text in told if number]
+
+
+def _nothing(source: str, mined: Mined, settings: Mining) -> Problem:
+    """Why no negative is left."""
+    if mined.too_near or mined.too_high:
+        message, remedy = "no document passes --margin and --max-score", "Loosen them, or look at later --positions."
+    else:
+        first = 101 if settings.window is None else settings.window[0]
+        message = f"{counted(mined.documents, 'document')}, and the positions begin at {first:,}"
+        remedy = "Give a larger --corpus, or earlier --positions, such as 1-10."
+        if mined.strangers < min(first, mined.documents):
+            message = (
+                f"of {counted(mined.documents, 'document')} at most {mined.strangers:,} are not known to belong to an "
+                f"anchor, through one positive pair or several in a row, and the positions begin at {first:,}"
+            )
+            if not mined.strangers:
+                remedy = "Give a larger --corpus; every text here is joined to every other by positive pairs."
+    return Problem(source, f"there are no negatives to be had: {message}", remedy)

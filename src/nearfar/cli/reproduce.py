@@ -1,0 +1,279 @@
+"""``nearfar reproduce``: a published table done again, and ours beside the published figures."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearfar.errors import DataError, Problem, SettingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.experiments.published import Paper, PublishedTable
+    from nearfar.experiments.published.comparison import Line
+    from nearfar.experiments.reproduce import Prepared, Wishes
+
+RESULT = "published.md"
+"""The table, in the folder of the studies."""
+WIDTH = 180
+
+
+def reproduce(
+    paper: Annotated[
+        str | None, typer.Argument(help="A paper; --list shows all.", metavar="PAPER", show_default=False)
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="N", help="Which of its tables.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the papers and their tables, and stop.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", envvar="NEARFAR_DATA",
+            help="The data: a folder for each set, such as DIR/trec/train.jsonl.gz; unset: the variable NEARFAR_DATA.",
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="minilm, toy, a folder, an id on the Hugging Face hub, or paper for that of the paper."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the studies; unset: reproduced/PAPER-N.")
+    ] = None,
+    settings: Annotated[
+        str,
+        typer.Option(
+            help="published for those of the paper; triple-entropy and multi-task also have trained, triple-entropy, "
+            "mirror and simcse mean."
+        ),
+    ] = "published",
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Other seeds than those of the study files.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=2, help="Other folds than those of the study files.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=2, help="Rows of each data set; unset: as many as the paper has.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of a table of several tasks: other epochs than those of the paper.")
+    ] = None,
+    sets: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME,...", help="Only these data sets of the table.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan, the trials and how long they will take, and stop.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Run a published table again, on your data and encoder, and print ours beside the published figures."""
+    from nearfar.experiments.published import find_paper, find_table
+
+    if list_:
+        _list(paper)
+        return
+    if paper is None:
+        raise SettingError("name a paper; 'nearfar reproduce --list' shows all papers and their tables.")
+    found = find_paper(paper)
+    chosen = find_table(found, table)
+    if data is None:
+        raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
+    from nearfar.experiments.reproduce import OWN, Wishes
+
+    wishes = Wishes(
+        encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings, epochs=epochs,
+        sets=_names(sets),
+    )  # fmt: skip
+    if encoder is not None and encoder != OWN:
+        from nearfar.encoding.sources import find
+
+        find(encoder)  # one that is none would fail in every trial
+    folder = out or Path("reproduced") / f"{found.name}-{chosen.number}"
+    run = _run if chosen.tasks is None else _together
+    run(found, chosen, data, folder, wishes, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+
+
+def _run(
+    paper: Paper,
+    table: PublishedTable,
+    data: Path,
+    out: Path,
+    wishes: Wishes,
+    *,
+    workers: int | None,
+    retry_failed: bool,
+    dry_run: bool,
+) -> None:
+    from nearfar.experiments.published.comparison import as_markdown, beside, beyond
+    from nearfar.experiments.reproduce import differences, prepare, write_text
+    from nearfar.recipe import Encoder
+
+    with tempfile.TemporaryDirectory() as aside:
+        prepared = prepare(paper, table, data, out, wishes, place=Path(aside) if dry_run else None)
+        notes = [*differences(table, wishes, Encoder().name), *prepared.notes]
+        _say([*(f"note: {note}" for note in notes), *(f"note: {problem}" for problem in prepared.missing)])
+        refused = _studies(prepared, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+    if len(refused) == len(prepared.studies):
+        raise DataError([problem for problems in refused for problem in problems])
+    _say([f"note: not run: {problem}" for problems in refused for problem in problems])
+    if dry_run:
+        return
+    folders = [ready.folder for ready in prepared.studies]
+    lines, more = beside(table, folders), beyond(table, folders)
+    if all(line.comparison is None for line in lines):
+        raise SettingError(
+            f"{out}: there is nothing to compare, because no trial of a contender and its baseline has finished; the "
+            "reasons stand above. Mend them, and run the same command with --retry-failed."
+        )
+    _show(paper, table, lines, more)
+    notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
+    write_text(out / RESULT, as_markdown(paper, table, lines, notes, more))
+    _say([f"written to {out / RESULT}; a page of a study: nearfar report {prepared.studies[0].folder}"])
+
+
+def _together(
+    paper: Paper,
+    table: PublishedTable,
+    data: Path,
+    out: Path,
+    wishes: Wishes,
+    *,
+    workers: int | None,
+    retry_failed: bool,
+    dry_run: bool,
+) -> None:
+    """A table whose contenders train several tasks at once."""
+    from rich.table import Table
+
+    from nearfar.experiments.multitask import plan_table, run_table
+    from nearfar.experiments.multitask_table import as_markdown, conclusion, heads, task_lines
+    from nearfar.experiments.reproduce import differences, write_text
+    from nearfar.recipe import Encoder
+
+    folder = out / f"table-{table.number}"
+    ready = plan_table(paper, table, data, out, wishes)
+    notes = [*differences(table, wishes, Encoder().name), *ready.notes]
+    _say([f"note: {note}" for note in notes])
+    if dry_run:
+        done, failed, waiting = ready.standing(folder)
+        left = len(waiting) + (len(failed) if retry_failed else 0)
+        typer.echo(f"{', '.join(ready.recipes)}; seeds {', '.join(map(str, ready.plan.seeds))}")
+        typer.echo(f"{len(ready.trials)} trials: {len(done)} there, {len(failed)} failed, {left} to run")
+        return
+    ran = run_table(ready, out, folder, lambda line: _say([line]), workers=workers, retry_failed=retry_failed)
+    if not ran:
+        _say(["all trials of this table are there; nothing ran"])
+    lines = task_lines(table, folder)
+    shown = Table(title=f"{paper.name}, table {table.number}: {table.title}", title_justify="left")
+    for name in heads(table):
+        shown.add_column(name, justify="left" if name == "contender" else "right")
+    for line in lines:
+        shown.add_row(*line.cells(list(table.published)))
+    console = _console()
+    console.print(shown)
+    for sentence in conclusion(lines):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    write_text(out / RESULT, as_markdown(paper, table, lines, notes))
+    _say([f"written to {out / RESULT}; a page of it: nearfar report {folder}"])
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def _studies(
+    prepared: Prepared, *, workers: int | None, retry_failed: bool, dry_run: bool
+) -> list[tuple[Problem, ...]]:
+    """Run the studies one after the other; what is wrong with those that cannot begin."""
+    from nearfar.cli.study_actions import study_run_command
+
+    refused = []
+    for ready in prepared.studies:
+        try:
+            study_run_command(
+                ready.file, ready.folder, "local", dry_run=dry_run, workers=workers, threads=None,
+                retry_failed=retry_failed, address="auto", cpus=1, gpus=0,
+            )  # fmt: skip
+        except DataError as error:
+            refused.append(error.problems)
+    return refused
+
+
+def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequence[str]) -> None:
+    from rich.table import Table
+
+    from nearfar.experiments.published.comparison import HEAD, WORDS, conclusion
+
+    console = _console()
+    title = f"{paper.name}, table {table.number}: {table.title}; baseline {table.baseline}"
+    shown = Table(title=title, title_justify="left")
+    for name in HEAD:
+        shown.add_column(name, justify="left" if name in WORDS else "right")
+    before = None
+    for line in lines:
+        if before is not None and (line.metric, line.data) != before:
+            shown.add_section()
+        shown.add_row(*line.cells())
+        before = (line.metric, line.data)
+    console.print(shown)
+    for sentence in (*conclusion(lines), *more):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def _list(name: str | None) -> None:
+    """All tables of all papers, or of one; those that cannot be run with the reason, and what to do instead."""
+    from nearfar.experiments.published import find_paper, papers, study_values
+
+    for paper in papers() if name is None else [find_paper(name)]:
+        typer.echo(f"{paper.name}: {paper.title} ({paper.cite})")
+        for table in paper.tables:
+            sets = ", ".join(dict.fromkeys(data for rows in table.published.values() for data in rows)) or ", ".join(
+                entry["name"] for name in table.studies for entry in study_values(name)["data"]
+            )
+            typer.echo(f"  --table {table.number}: {table.title}; {sets}")
+        for absent in paper.absent:
+            typer.echo(f"  {absent.number}, not there yet: {absent.title}; {absent.why}")
+            for line in absent.instead:
+                typer.echo(f"      instead: {line}")
+
+
+def _seeds(given: str | None) -> tuple[int, ...] | None:
+    """Numbers with commas between them.
+
+    >>> _seeds("2,16")
+    (2, 16)
+    """
+    if given is None:
+        return None
+    parts = [part.strip() for part in given.split(",")]
+    numbers = tuple(int(part) for part in parts if part.isascii() and part.isdigit())
+    if len(set(numbers)) < len(parts):
+        raise SettingError(f"--seeds is whole numbers with commas between them, none twice, as in 2,16; got {given!r}.")
+    return numbers
+
+
+def _names(given: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them.
+
+    >>> _names("trec, cr")
+    ('trec', 'cr')
+    """
+    if given is None:
+        return None
+    names = tuple(part.strip() for part in given.split(","))
+    if "" in names or len(set(names)) < len(names):
+        raise SettingError(f"--sets is names with commas between them, none twice, as in trec,cr; got {given!r}.")
+    return names
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)

@@ -1,0 +1,22 @@
+"""How sure we are: paired statistics over folds and seeds, and what they allow to be said."""
+
+from nearfar.experiments.statistics import (
+    Comparison,
+    Family,
+    Interval,
+    Summary,
+    TTest,
+    bootstrap_interval,
+    compare,
+    compare_all,
+    corrected_t_test,
+    holm,
+    summarize,
+    wilcoxon_p,
+)
+from nearfar.experiments.verdicts import overall, verdict
+
+__all__ = [
+    "Comparison", "Family", "Interval", "Summary", "TTest", "bootstrap_interval", "compare", "compare_all",
+    "corrected_t_test", "holm", "overall", "summarize", "verdict", "wilcoxon_p",
+]  # fmt: skip

@@ -1,0 +1,154 @@
+"""What is kept of a model on some rows: predictions of a classifier line by line, figures, and how vectors moved.
+
+Trials of a study and reports on a single model keep the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nearfar.seeds import generator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nearfar.data import Records
+    from nearfar.encoding import Built, Card, Model
+    from nearfar.evaluation import ClassReport
+    from nearfar.pipeline.geometry import Positives
+
+MAPPED = 500
+"""Texts whose vectors are measured before and after training, and kept for the map."""
+POSITIVES = 2_000
+"""Pairs of classmates, or of like texts, at most, for the alignment."""
+LAYER_TEXTS = 200
+"""Texts that every layer is looked at with."""
+
+Pairs = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
+
+
+def mapped(rows: int, seed: int, *names: str | int) -> list[int]:
+    """Which of so many rows stand on the map."""
+    return sorted(generator(seed, "map", *names).permutation(rows)[:MAPPED].tolist())
+
+
+def prediction_lines(
+    records: Records, rows: Sequence[int], truth: Sequence[str], said: Iterable[tuple[str, Mapping[str, float]]]
+) -> bytes:
+    """One JSON object a row.
+
+    Args:
+        records: the rows.
+        rows: where each stands in its file.
+        truth: the label of each.
+        said: the predicted label of each, and the probability of every label.
+    """
+    names = ("text",) if len(records.texts) == 1 else ("text_a", "text_b")
+    lines = [
+        {
+            "row": row,
+            **dict(zip(names, texts, strict=True)),
+            "label": right,
+            "predicted": predicted,
+            "probabilities": {label: round(float(chance), 6) for label, chance in chances.items()},
+        }
+        for row, texts, right, (predicted, chances) in zip(
+            rows, zip(*records.texts, strict=True), truth, said, strict=True
+        )
+    ]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+
+
+def figures(report: ClassReport, labels: Sequence[str]) -> dict[str, Any]:
+    """Scores, figures of each class and the confusion, as a record has them."""
+    return {
+        "scores": report.scores,
+        "per_class": {
+            name: {key if key != "texts" else "support": value for key, value in row.items()}
+            for name, row in report.per_class.items()
+        },
+        "labels": list(labels),
+        "confusion": report.confusion.tolist(),
+    }
+
+
+def vectors_before(encoder: str, card: Card, records: Records, *, batch_size: int) -> NDArray[np.float32]:
+    """(m, d) vectors of the encoder a training started from, pooled and cut as the trained model does."""
+    from nearfar.encoding import tokenize
+    from nearfar.encoding.model import in_batches
+
+    model = as_it_was(encoder, card)
+    table = tokenize(model.tokenizer, records.texts, max_length=card.max_length)
+    return in_batches(model.model, table, batch_size, lambda output: output.embedding, width=model.model.dim).numpy()
+
+
+def classmates(truth: NDArray[np.int64], seed: int) -> Pairs:
+    """Pairs of rows of one class, in a random order, few enough to be measured."""
+    left, right = np.triu_indices(len(truth), k=1)
+    same = truth[left] == truth[right]
+    left, right = left[same], right[same]
+    order = generator(seed, "classmates").permutation(len(left))[:POSITIVES]
+    return left[order], right[order]
+
+
+def as_it_was(encoder: str, card: Card) -> Model:
+    """The encoder a training started from, pooled and cut as the trained model does.
+
+    Of ``toy``, whose weights each run draws for itself, it is the one that :func:`nearfar.load` opens.
+    """
+    from nearfar.encoding import build
+
+    pooling: Any = card.pooling
+    return untrained(build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length))
+
+
+def untrained(built: Built) -> Model:
+    """An encoder as it was opened, as a model of single texts."""
+    from nearfar.encoding import Card, Model
+
+    own = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
+    return Model(built.model, built.tokenizer, own)
+
+
+def space_of(
+    model: Model, texts: Sequence[str], positives: Positives | None, *, batch_size: int
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The geometry of a fixed sample of texts, and what pictures of it need: cosines and layers.
+
+    Args:
+        model: an encoder of single texts.
+        texts: what to draw the sample from.
+        positives: like pairs, for the alignment and its cosines.
+        batch_size: texts that are encoded together.
+    """
+    from nearfar.evaluation import embed_table
+    from nearfar.pipeline.geometry import measure_space
+
+    sample = [texts[place] for place in mapped(len(texts), 0)]
+    vectors = embed_table(model.model, model.tokenize(sample), batch_size=batch_size)
+    found = measure_space(
+        "", model, vectors, positives=positives, layer_texts=sample[:LAYER_TEXTS], batch_size=batch_size
+    )
+    space = {
+        "histogram": found.report.histogram.to_dict(), "layers": list(found.layers or ()), "texts": len(sample),
+        "positives": found.report.positives,
+    }  # fmt: skip
+    return found.report.scores, space
+
+
+def geometry(vectors: NDArray[np.float32], pairs: Pairs) -> dict[str, float]:
+    """Alignment of these pairs, uniformity, anisotropy and effective rank, as far as they are defined."""
+    from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
+
+    left, right = pairs
+    found = {
+        "alignment": alignment(vectors[left], vectors[right]),
+        "uniformity": uniformity(vectors).value,
+        "anisotropy": anisotropy(vectors),
+        "effective_rank": effective_rank(vectors),
+    }
+    return {name: value for name, value in found.items() if value is not None}

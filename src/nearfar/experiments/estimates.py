@@ -1,0 +1,150 @@
+"""How long a study will take, from what has been measured, and from what that was."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+
+from nearfar.data import SIZES, Records
+from nearfar.errors import NearfarError, counted
+from nearfar.experiments.local_executor import shares
+from nearfar.experiments.plan import Planned
+from nearfar.experiments.records import Record, find_record
+from nearfar.experiments.runs import Trial, train
+from nearfar.experiments.trials import reason_of, rows_of, split, warm_up
+from nearfar.training import about
+
+STEPS = 4
+"""Of the short training that shows the speed."""
+
+
+def estimate(
+    planned: Planned, waiting: Sequence[str], out: Path, *, workers: int | None = None, threads: int | None = None
+) -> str:
+    """One sentence: how long the waiting trials will take, about, and how that is known."""
+    number, own = shares(len(waiting), workers, threads, total=len(planned.trials))
+    trials = [planned.trials[name] for name in waiting]
+    found = [record for name in planned.trials if (record := find_record(out, name)) is not None and record.done]
+    how = f"in {counted(number, 'process', 'processes')} of {counted(own, 'thread')}"
+    if found:
+        seconds = sum(_like(trial, found) for trial in trials) / number
+        return f"{about(seconds)} {how}, going by {counted(len(found), 'finished trial')}"
+    paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
+    seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
+    return f"{about(seconds)} {how}, going by {STEPS} steps of each contender just now; finished trials say more"
+
+
+def _like(trial: Trial, found: Sequence[Record]) -> float:
+    """The seconds of trials like this one: of the same contender and data, of the same contender, or of any."""
+    for same in (
+        lambda record: (
+            (record.contender, record.data, record.limit) == (trial.contender, trial.source.name, trial.limit)
+        ),
+        lambda record: record.contender == trial.contender,
+        lambda record: (record.data, record.limit) == (trial.source.name, trial.limit),
+    ):
+        if seconds := [record.seconds for record in found if same(record)]:
+            return fmean(seconds)
+    return fmean(record.seconds for record in found)
+
+
+def _rows(planned: Planned, trial: Trial) -> int:
+    """How many rows a trial trains on."""
+    drawn = trial.limit or len(planned.rows[trial.source.name][0])
+    return drawn if trial.folds == 1 else drawn * (trial.folds - 1) // trial.folds
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """What a short training has shown."""
+
+    fixed: float = 0.0
+    """Seconds beside the steps: opening the encoder, tokenizing, measuring, saving."""
+    step: float = 0.0
+    stages: tuple[tuple[int, int], ...] = ((1, 1),)
+    """The batch and the epochs of each."""
+    most: int | None = None
+    """Steps after which a stage ends in any case."""
+    drawn: int | None = None
+    """Rows that it trains on at most."""
+
+    def seconds(self, rows: float) -> float:
+        """Of a whole training on so many rows."""
+        drawn = min(rows, self.drawn or rows)
+        steps = [math.ceil(drawn / batch) * epochs for batch, epochs in self.stages]
+        return self.fixed + self.step * sum(min(each, self.most or each) for each in steps)
+
+
+def _whole(trial: Trial, rows: int, pace: _Pace) -> float:
+    """The seconds of a trial, with the trainings of its search."""
+    once = pace.seconds(rows)
+    if trial.search is None:
+        return once
+    from nearfar.experiments.search import FOLDS, number_of_points
+
+    k = trial.search["folds"] or FOLDS
+    dev = trial.search["dev"]
+    point = pace.seconds(rows * (1 - dev)) if dev else k * pace.seconds(rows * (k - 1) / k)
+    return once + number_of_points(trial.search) * point
+
+
+def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> _Pace:
+    """Train a contender for a few steps; NearfarError with its name where it cannot be trained."""
+    trial = next(trial for trial in trials if trial.contender == contender)
+    if trial.untrained is not None:
+        return _Pace()
+    warm_up()
+    records, official = planned.rows.get(trial.source.name) or rows_of(trial.source)
+    part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    with tempfile.TemporaryDirectory() as place:
+        out, clock, began = Path(place) / "model", _Steps(), time.perf_counter()
+        try:
+            train(trial, {"training.max_steps": STEPS}, part.train, out, listeners=(clock,))
+        except NearfarError as error:
+            told = reason_of(error, trial, Path(place))
+            raise NearfarError(f"contender {contender!r} on {trial.source.name!r} would fail: {told}") from error
+        spent = time.perf_counter() - began
+        recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
+    stages = recipe.get("stage") or [{"batch_size": recipe["batches"]["size"], **recipe["training"]}]
+    return _Pace(
+        fixed=max(0.0, spent - len(clock.times) * clock.per_step), step=clock.per_step,
+        stages=tuple((int(stage["batch_size"]), int(stage["epochs"])) for stage in stages),
+        most=trial.values.get("training", {}).get("max_steps"), drawn=_drawn(trial, part.train),
+    )  # fmt: skip
+
+
+def _drawn(trial: Trial, records: Records) -> int | None:
+    """The rows that a contender trains on at most, where it says so."""
+    data = trial.values.get("data", {})
+    limit, each = data.get("limit"), data.get("per_class")
+    asked = [SIZES[limit] if isinstance(limit, str) else limit, each and each * len(set(records.labels or ()))]
+    return min((most for most in asked if most), default=None)
+
+
+class _Steps:
+    """The time between steps, without that of the first, nor what lies between stages."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    @property
+    def per_step(self) -> float:
+        if len(self.times) < 2:
+            return 0.0
+        return median(after - before for before, after in pairwise(self.times))
+
+    def step(self, _entry: object) -> None:
+        self.times.append(time.perf_counter())
+
+    def evaluation(self, _entry: object) -> None:
+        return
+
+    def notice(self, _text: str) -> None:
+        return

@@ -1,0 +1,230 @@
+"""Our figures beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from nearfar.errors import counted
+from nearfar.experiments.published import Paper, PublishedTable
+from nearfar.experiments.records import STUDY, Record, read_plan, read_records
+from nearfar.experiments.statistics import Comparison, compare_all, corrected_t_test
+from nearfar.experiments.verdicts import verdict
+
+HEAD = (
+    "data", "score", "contender", "our baseline", "our contender", "our difference", "published baseline",
+    "published contender", "published difference", "same sign", "ours is",
+)  # fmt: skip
+WORDS = ("data", "score", "contender", "same sign", "ours is")
+"""Columns that hold no numbers."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A contender on a data set: ours beside the published figures, all as the paper prints them."""
+
+    data: str
+    metric: str
+    contender: str
+    baseline: str
+    scale: int
+    comparison: Comparison | None
+    """Ours, as fractions; None where it was not run."""
+    published: tuple[float, float] | None
+    """Of the baseline and of the contender; None where the paper has none."""
+
+    @property
+    def ours(self) -> tuple[float, float] | None:
+        """Our means of the baseline and of the contender."""
+        if self.comparison is None:
+            return None
+        one = self.comparison
+        return self.scale * one.baseline_scores.mean, self.scale * one.contender_scores.mean
+
+    @property
+    def difference(self) -> float | None:
+        """Ours: contender minus baseline."""
+        return None if self.comparison is None else self.scale * self.comparison.difference
+
+    @property
+    def published_difference(self) -> float | None:
+        """That of the paper."""
+        return None if self.published is None else self.published[1] - self.published[0]
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether both differences have the same sign; None where one is missing, or is none at all."""
+        ours, theirs = self.difference, self.published_difference
+        if ours is None or theirs is None or not round(ours, 9) or not round(theirs, 9):
+            return None
+        return (ours > 0) == (theirs > 0)
+
+    @property
+    def word(self) -> str:
+        """What may be said of our difference."""
+        one = self.comparison
+        if one is None:
+            return "not run"
+        if not one.enough:
+            return "too few runs"
+        if not one.significant:
+            return "no significant difference"
+        return "better" if one.difference > 0 else "worse"
+
+    def cells(self) -> list[str]:
+        """As ``HEAD`` has them."""
+        return [
+            self.data, self.metric, self.contender, *_pair(self.ours, self.scale),
+            _number(self.difference, self.scale, sign=True), *_pair(self.published, self.scale),
+            _number(self.published_difference, self.scale, sign=True),
+            "–" if self.agrees is None else "yes" if self.agrees else "no", self.word,
+        ]  # fmt: skip
+
+
+def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
+    """Our figures beside the published ones, by score, data set and contender; Holm's correction is over the table.
+
+    Args:
+        table: what was done again.
+        folders: those of its studies, finished or not; one that is not there counts as not run.
+    """
+    records: list[Record] = []
+    planned: dict[str, set[tuple[int, int]]] = {}
+    for folder in folders:
+        if (folder / STUDY).is_file():
+            records += read_records(folder)
+            for cell in read_plan(folder).cells:
+                planned.setdefault(cell.data, set()).add((cell.seed, cell.fold))
+    lines: list[Line] = []
+    for metric, rows in table.published.items():
+        scores = {
+            (record.data, record.contender, record.seed, record.fold): record.scores[metric]
+            for record in records
+            if record.done and metric in record.scores
+        }
+        compared: dict[tuple[str, str], Comparison] = {}
+        if any(key[1] == table.baseline for key in scores):
+            for family in compare_all(scores, baseline=table.baseline, planned=planned):
+                compared |= {(one.data, one.contender): one for one in family.comparisons}
+        for data in dict.fromkeys([*rows, *(key[0] for key in scores)]):
+            told = rows.get(data, {})
+            for name in dict.fromkeys([*told, *(key[1] for key in scores if key[0] == data)]):
+                if name != table.baseline:
+                    figures = (told[table.baseline], told[name]) if name in told else None
+                    one = compared.get((data, name))
+                    lines.append(Line(data, metric, name, table.baseline, table.scale, one, figures))
+    return lines
+
+
+def conclusion(lines: Sequence[Line]) -> list[str]:
+    """What the table comes to: in how many differences the signs agree, and the means of the differences."""
+    both = [line for line in lines if line.difference is not None and line.published_difference is not None]
+    signed = [line for line in both if line.agrees is not None]
+    said = []
+    if signed:
+        agree = sum(bool(line.agrees) for line in signed)
+        certain = sum(line.word in ("better", "worse") for line in signed)
+        said.append(
+            f"The sign agrees in {agree} of {counted(len(signed), 'difference')} that both have; {certain} of ours "
+            f"{'is' if certain == 1 else 'are'} significant."
+        )
+    elif any(line.difference is not None for line in lines):
+        said.append("There is no difference of which both signs are known.")
+    for metric, name in dict.fromkeys((line.metric, line.contender) for line in both):
+        same = [line for line in both if (line.metric, line.contender) == (metric, name)]
+        if len(same) > 1:
+            ours = fmean(line.difference or 0.0 for line in same)
+            theirs = fmean(line.published_difference or 0.0 for line in same)
+            scale = same[0].scale
+            said.append(
+                f"Mean difference of {name} in {metric} over {len(same)} data sets: {_number(ours, scale, sign=True)}; "
+                f"published: {_number(theirs, scale, sign=True)}."
+            )
+    return said
+
+
+def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
+    """What else there is to say: what two settings bring together, and what became of the space of encoders."""
+    records = [
+        record
+        for folder in folders
+        if (folder / STUDY).is_file()
+        for record in read_records(folder)
+        if record.done and record.metric in record.scores
+    ]
+    said: list[str] = []
+    for data in dict.fromkeys(record.data for record in records):
+        if table.square:
+            said += _synergy(table, data, [record for record in records if record.data == data])
+        for name in dict.fromkeys(record.contender for record in records if record.data == data):
+            runs = [record for record in records if (record.data, record.contender) == (data, name) and record.space]
+            moved = [
+                f"{measure.replace('_', ' ')} {before:.3f} before, {after:.3f} after"
+                for measure in ("alignment", "uniformity", "anisotropy", "effective_rank")
+                if (before := _mean_of(runs, "before", measure)) is not None
+                and (after := _mean_of(runs, "after", measure)) is not None
+            ]
+            if moved:
+                said.append(f"Space of {name} on {data}: {'; '.join(moved)}.")
+    return said
+
+
+def _synergy(table: PublishedTable, data: str, records: Sequence[Record]) -> list[str]:
+    """What both settings bring beyond the sum of what each brings alone, seed by seed."""
+    scores = {name: {r.seed: table.scale * r.score for r in records if r.contender == name} for name in table.square}
+    seeds = sorted(set.intersection(*(set(found) for found in scores.values())))
+    if not seeds:
+        return []
+    neither, one, other, both = ([scores[name][seed] for seed in seeds] for name in table.square)
+    extra = [b - x - y + n for n, x, y, b in zip(neither, one, other, both, strict=True)]
+    test = corrected_t_test(extra, test_to_train=0)
+    interval = test.interval
+    reach = "" if interval is None else f" (95 % interval {interval.low:+.2f} to {interval.high:+.2f})"
+    names = " and ".join(table.square[1:3])
+    return [
+        f"Synergy on {data}: {names} together bring {fmean(extra):+.2f}{reach} beyond the sum of each alone, over "
+        f"{counted(len(seeds), 'seed')}."
+    ]
+
+
+def _mean_of(runs: Sequence[Record], when: str, measure: str) -> float | None:
+    found = [run.geometry[when][measure] for run in runs if measure in run.geometry.get(when, {})]
+    return fmean(found) if found else None
+
+
+def verdicts(lines: Sequence[Line]) -> list[str]:
+    """What may be said of each of our differences."""
+    return [f"{line.metric}: {verdict(line.comparison, scale=line.scale)}." for line in lines if line.comparison]
+
+
+def as_markdown(
+    paper: Paper, table: PublishedTable, lines: Sequence[Line], notes: Sequence[str], more: Sequence[str] = ()
+) -> str:
+    """The table, what it comes to, what else there is to say, and what is to be known about it."""
+    rule = "|" + "".join("---|" if name in WORDS else "---:|" for name in HEAD)
+    said = [f"# {paper.title}", "", f"Table {table.number}: {table.title}. {paper.cite}.", "",
+            f"| {' | '.join(HEAD)} |", rule]  # fmt: skip
+    said += [f"| {' | '.join(line.cells())} |" for line in lines]
+    said += ["", *(f"- {sentence}" for sentence in (*conclusion(lines), *verdicts(lines), *more))]
+    if notes:
+        said += ["", "How this differs from the paper:", "", *(f"- {note}" for note in notes)]
+    return "\n".join(said) + "\n"
+
+
+def _pair(values: tuple[float, float] | None, scale: int) -> tuple[str, str]:
+    return ("–", "–") if values is None else (_number(values[0], scale), _number(values[1], scale))
+
+
+def _number(value: float | None, scale: int, *, sign: bool = False) -> str:
+    """Two decimals of points, three of fractions; no minus before a zero.
+
+    >>> _number(82.0949, 100), _number(-0.0004, 1, sign=True), _number(0.0214, 1, sign=True), _number(None, 1)
+    ('82.09', '0.000', '+0.021', '–')
+    """
+    if value is None:
+        return "–"
+    decimals = 2 if scale == 100 else 3
+    shown = round(value, decimals) + 0.0
+    return f"{shown:{'+' if sign and shown else ''}.{decimals}f}"

@@ -1,0 +1,157 @@
+"""The short way: one labeled file, some minutes, and the best of the sensible ways to train, fitted to all rows.
+
+A tune is a study whose contenders follow from what the rows are. Its trials run fold by fold, each fold with all
+contenders or with none, so that there is a leader from the first fold on and every comparison is paired. While there is
+time the rows are divided anew. A folder holds what a study leaves, and beside it::
+
+    OUT/
+        tune.json      what was asked for, the time that was spent, who is trained on all rows
+        model/         the winner
+        report.html    all contenders, for people
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearfar.errors import Interrupted, counted
+from nearfar.experiments.plan import Planned
+from nearfar.experiments.race import Line, Race
+from nearfar.experiments.records import STUDY, TRIALS, Plan, clear_leftovers, find_record, plan_text
+from nearfar.experiments.runner import Watcher, alone, interruptible
+from nearfar.experiments.runs import recipe_of
+from nearfar.experiments.search_space import Prepared, Request, prepare
+from nearfar.experiments.state import Clock, State, identity_of, open_state
+from nearfar.experiments.worker import SCRATCH
+from nearfar.pipeline import write_whole
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MODEL = "model"
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a tune has come to."""
+
+    folder: Path
+    winner: str
+    metric: str
+    lines: tuple[Line, ...]
+    """The best first, who was dropped or failed last."""
+    told: tuple[str, ...]
+    """Sentences, without full stops."""
+    spent: float
+    """Seconds, over all calls."""
+    judged: bool
+    """Whether the winner was chosen by its scores; else it is the default."""
+
+
+def tune(request: Request, watcher: Watcher, *, workers: int | None = None, console: Console | None = None) -> Tuned:
+    """Try the contenders for as long as there is time, and train the best on all rows; continues what was begun.
+
+    Args:
+        request: what is asked for.
+        watcher: is told how it goes.
+        workers: processes that run trials; None for as many as there are cores.
+        console: where the last training is shown.
+    """
+    began = time.monotonic()
+    prepared = prepare(request)
+    out, planned = request.out, prepared.planned
+    state = open_state(out, identity_of(request, prepared))
+    clock = Clock(60 * request.minutes, began, state.spent)
+    over = state.searched is not None and request.minutes <= state.searched
+    with alone(out):
+        state.write(out, clock)
+        write_whole(out / STUDY, plan_text(planned.plan))
+        clear_leftovers(out)
+        shutil.rmtree(out / SCRATCH, ignore_errors=True)
+        if not over:
+            forget_failed(out, planned.plan)
+        race = Race(request, prepared, watcher, clock, state, workers)
+        watcher.notice(_opening(request, prepared, over=over))
+        watcher.begin(race.there(), len(planned.trials))
+        try:
+            with interruptible():
+                race.run(may_run=not over)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped with {counted(race.there(), 'trial')} in {out}; the same command goes on with the others."
+            ) from None
+        finally:
+            watcher.end()
+            shutil.rmtree(out / SCRATCH, ignore_errors=True)
+            state.write(out, clock)
+        winner = race.winner()
+        if not over:
+            state.searched = request.minutes
+        write_whole(out / STUDY, plan_text(race.plan_of_what_ran()))
+        _refit(request, planned, winner, state, clock, watcher, console)
+        state.write(out, clock)
+    return Tuned(
+        out, winner, planned.plan.metric, race.lines(winner), tuple(race.sentences(winner)), clock.spent(),
+        judged=bool(race.entered),
+    )  # fmt: skip
+
+
+def _refit(
+    request: Request, planned: Planned, winner: str, state: State, clock: Clock, watcher: Watcher,
+    console: Console | None,
+) -> None:  # fmt: skip
+    """Train the winner on all rows, or go on with that."""
+    from nearfar.encoding.model_folder import CARD
+    from nearfar.pipeline import run
+
+    folder = request.out / MODEL
+    same, finished = state.refit == winner, (folder / CARD).is_file()
+    if finished and state.fitted == winner:
+        watcher.notice(f"{folder} is {winner}, trained on all rows already")
+        return
+    if not (same or finished):  # somebody else's training, which nobody goes on with; a model stays until ours begins
+        shutil.rmtree(folder, ignore_errors=True)
+    state.refit, state.fitted = winner, None
+    state.write(request.out, clock)
+    name = next(cell.id for cell in planned.plan.cells if cell.contender == winner)
+    trial = replace(planned.trials[name], contender=winner, seed=request.seed)
+    source = trial.source
+    data = {**trial.values.get("data", {}), "train": source.file, **source.layout, "invalid": source.invalid}
+    begun = same and not finished and folder.is_dir() and any(folder.iterdir())
+    drawn = [f"data.{key}" for key in ("limit", "per_class") if key in data]
+    what = f"what {' and '.join(drawn)} leaves of the" if drawn else "all"
+    watcher.notice(f"{winner} is trained on {what} {planned.plan.data[0].rows:,} rows")
+    try:
+        run(recipe_of(trial, {}, data), folder, resume=begun, overwrite=not begun, console=console)
+    except (Interrupted, KeyboardInterrupt):
+        state.write(request.out, clock)
+        raise Interrupted(
+            f"stopped while {winner} was trained on all rows; all trials are in {request.out}, and the same command "
+            "goes on."
+        ) from None
+    state.fitted = winner
+
+
+def forget_failed(out: Path, plan: Plan) -> None:
+    """Trials that failed in an earlier call may succeed now."""
+    for cell in plan.cells:
+        record = find_record(out, cell.id)
+        if record is not None and not record.done:
+            shutil.rmtree(out / TRIALS / cell.id, ignore_errors=True)
+
+
+def _opening(request: Request, prepared: Prepared, *, over: bool) -> str:
+    plan = prepared.planned.plan
+    what = {"classes": "rows with classes", "scores": "pairs with scores", "pairs": "pairs with yes or no"}
+    if over:
+        return f"this tune has had its {request.minutes:g} minutes; give it more --minutes to go on"
+    return (
+        f"{plan.data[0].rows:,} {what[prepared.kind]}; {counted(len(plan.contenders), 'contender')}: "
+        f"{', '.join(plan.contenders)}; {plan.metric} over {request.folds} folds, drawn up to "
+        f"{counted(request.rounds, 'time')} within {request.minutes:g} minutes"
+    )

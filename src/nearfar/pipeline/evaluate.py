@@ -1,0 +1,183 @@
+"""A model on a file: what is measured follows from what the rows are, as it does for the dev and test rows of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.data import Records, pair_targets, unit_scores
+from nearfar.data.records import levelled
+from nearfar.encoding import Model
+from nearfar.errors import DataError, Problem, SettingError, counted, shorten
+from nearfar.evaluation import (
+    RankingReport,
+    class_report,
+    evaluate_pairs,
+    evaluate_ranking,
+    evaluate_retrieval,
+    evaluate_scores,
+    evaluate_triplets,
+    most_likely,
+)
+from nearfar.pipeline.corpora import Corpus
+from nearfar.pipeline.data import class_numbers, fractions, kind_of, unmeasurable
+from nearfar.pipeline.rows import Report, distinct
+
+
+def measure(
+    model: Model,
+    records: Records,
+    *,
+    corpus: Corpus | None = None,
+    thresholds: dict[str, float] | None = None,
+    batch_size: int = 64,
+) -> tuple[Report, list[str]]:
+    """How a model without a class head does on these rows, and what should be known about that.
+
+    Pairs with scores are compared with the cosines, pairs with labels cut at a threshold; the candidates of a ranking
+    are ordered by their cosine; triplets are right where the positive is nearer. Pairs that belong together, and any
+    rows where there is a corpus, are a search for the right text of each left one.
+
+    Args:
+        model: an encoder of single texts.
+        records: pairs, triplets or a ranking.
+        corpus: what to search instead of the right texts of the rows.
+        thresholds: where a yes begins; None for those of the model's card, or the best ones of these rows.
+        batch_size: texts that are encoded together.
+    """
+    require_vectors(model)
+    kind = kind_of(records, pairwise=True)
+    if isinstance(kind, Problem):
+        remedy = "Name both columns of the pairs: --text and --pair; classes need a model with a class head."
+        raise DataError([Problem(records.source, "vectors are compared, and the file has single texts", remedy)])
+    if corpus is not None or kind == "positives" or (kind == "ranking" and records.scores is None):
+        return _retrieval(model, records, corpus, batch_size)
+    if problems := unmeasurable(records):
+        raise DataError(problems)
+    texts, columns = distinct(records.texts)
+    table = model.tokenize(texts)
+    size: dict[str, Any] = {"batch_size": batch_size}
+    if kind == "triplets":
+        anchor, positive, negative = columns
+        return evaluate_triplets(model.model, table, anchor, positive, negative, **size), []
+    left, right = columns
+    if kind == "scores":
+        targets, notes = _targets(model, records)
+        return evaluate_scores(model.model, table, left, right, targets, **size), notes
+    if kind == "pairs":
+        truth = np.array(pair_targets(records)) > 0.5
+        size |= thresholds or card_thresholds(model)
+        return evaluate_pairs(model.model, table, left, right, truth, **size), []
+    report = evaluate_ranking(
+        model.model, table, left, right, _grades(records), queries=records.queries, documents=records.documents, **size
+    )
+    return report, []
+
+
+def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: int = 64) -> Report:
+    """How a classifier does: its predictions for the texts against the labels of the records."""
+    labels = model.labels
+    assert labels is not None
+    truth = class_numbers(records, labels)
+    chances = model.probabilities(texts, batch_size=batch_size)
+    return class_report(truth, most_likely(chances), labels)
+
+
+def card_thresholds(model: Model) -> dict[str, float]:
+    """The thresholds that the dev rows of the model's own training chose; none where there were no such rows."""
+    found = {key: _number(model.card.task.get(key)) for key in ("threshold", "accuracy_threshold")}
+    return {} if found["threshold"] is None else {key: value for key, value in found.items() if value is not None}
+
+
+def require_vectors(model: Model) -> None:
+    """Refuse a model that reads two texts as one, and so has no vector for either."""
+    if model.card.joined:
+        raise SettingError(
+            "this model reads both texts of a pair joined into one, so there are no two vectors to compare. Label the "
+            "pairs with 'nearfar predict', or train with an objective that compares pairs, such as batch-softmax."
+        )
+
+
+def _targets(model: Model, records: Records) -> tuple[NDArray[np.float32], list[str]]:
+    """(n,) scores from 0 to 1, by the range of the model's training where they lie in it, else by their own."""
+    low, high = (_number(model.card.task.get(key)) for key in ("low", "high"))
+    notes: list[str] = []
+    scores = records.scores or []
+    if low is not None and high is not None and not all(low <= score <= high for score in scores):
+        notes.append(
+            f"{records.source}: scores from {min(scores):g} to {max(scores):g} are outside the range of the model's "
+            f"training, {low:g} to {high:g}; they are mapped by one of their own, on which only mse depends"
+        )
+        low = high = None
+    values, told = unit_scores(records) if low is None else unit_scores(records, low=low, high=high)
+    if told:
+        notes.append(f"{records.source}: {told}")
+    return np.array(values, dtype=np.float32), notes
+
+
+def _grades(records: Records) -> NDArray[np.int64]:
+    """(n,) how relevant the right text of each row is to the left one, in whole numbers from 0."""
+    if records.shape != "ranking" or records.scores is None:
+        if records.shape == "pairs" and records.scores is not None and not {0.0, 1.0}.issuperset(records.scores):
+            line = next(line for line, score in zip(records.lines, records.scores, strict=True) if score not in (0, 1))
+            remedy = "Search for pairs that belong together: with labels 1 and 0, or without scores."
+            message = "graded scores do not say which texts are to be found"
+            raise DataError([Problem(records.source, message, remedy, line=line)])
+        return np.array(pair_targets(records), dtype=np.int64)
+    if problems := fractions(records):
+        raise DataError(problems)
+    return np.array(records.scores, dtype=np.int64)
+
+
+def _retrieval(
+    model: Model, records: Records, corpus: Corpus | None, batch_size: int
+) -> tuple[RankingReport, list[str]]:
+    """Search for the right text of each left one. Documents are told apart by their texts: equal ones are one."""
+    grades = _grades(records)
+    left, right = records.texts[:2]
+    texts, (asked, documents) = distinct([left, right if corpus is None else corpus.texts])
+    queries, query = np.unique(asked, return_inverse=True)
+    searched = np.unique(documents)  # (m,) rows of the table
+    exact = {texts[row]: place for place, row in enumerate(searched.tolist())}
+    alike: dict[str, int] = {}
+    for text, place in exact.items():
+        alike.setdefault(levelled(text), place)
+    judged: dict[tuple[int, int], int] = {}
+    lost: list[int] = []
+    for row, (asking, text, grade) in enumerate(zip(query.tolist(), right, grades.tolist(), strict=True)):
+        found = exact.get(text, alike.get(levelled(text)))
+        if found is None:
+            if grade:
+                lost.append(row)
+            continue
+        judged[asking, found] = max(grade, judged.get((asking, found), 0))
+    if not any(judged.values()):
+        raise DataError([_nothing_to_find(records, corpus)])
+    known = np.array(sorted(judged), dtype=np.int64)
+    relevance = np.array([judged[pair] for pair in sorted(judged)], dtype=np.int64)
+    report = evaluate_retrieval(
+        model.model, model.tokenize(texts), queries, searched, known, relevance, batch_size=batch_size
+    )
+    if not lost or corpus is None:
+        return report, []
+    example = f"{shorten(right[lost[0]])} on line {records.lines[lost[0]]}"
+    note = (
+        f"{records.source}: {counted(len(lost), 'row')} with a relevant text that is not in {corpus.source} (such as "
+        f"{example}): it cannot be found and does not count"
+    )
+    return report, [note]
+
+
+def _nothing_to_find(records: Records, corpus: Corpus | None) -> Problem:
+    if corpus is None:
+        return Problem(records.source, "no row has texts that belong together", "Add such rows: label or relevance 1.")
+    return Problem(
+        records.source, f"none of its relevant texts is in {corpus.source}, so there is nothing to find",
+        "Search a corpus that has them; texts are compared apart from case and blanks.", line=records.lines[0],
+    )  # fmt: skip
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,237 @@
+"""Rows to batches: which sampler walks through them, and in which views the model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.nn import Dropout
+
+from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Sampler, Words, lonely
+from nearfar.encoding import Built
+from nearfar.encoding.augment import Augment, Augmentation, make_augment
+from nearfar.errors import SettingError
+from nearfar.evaluation import embed_table
+from nearfar.pipeline.data import RunData
+from nearfar.pipeline.defaults import COMPARING, needs_classmates, parts_of, positive_from
+from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, distinct
+from nearfar.pipeline.stages import Stage
+from nearfar.recipe import Objective, Recipe
+from nearfar.recipe.objectives import (
+    BatchSoftmax,
+    LabelAware,
+    Mirror,
+    MultipleNegatives,
+    PairTriplet,
+    SimCSE,
+    SupCon,
+    Triplet,
+)
+from nearfar.training import Feed
+
+GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
+
+
+def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
+    """The training rows of a stage, ready to train on."""
+    recipe = stage.recipe
+    objectives = parts_of(recipe.objective)
+    columns, groups, augment = rows.columns, None, None
+    aware = [part for part in objectives if isinstance(part, LabelAware)]
+    if aware:
+        every = np.arange(len(rows.labels))
+        columns = (every, every)
+        augment = _second_view(aware[0].views, built, data, rows)
+    if data.kind != "classes":
+        augment = _changed_view(objectives, built, data, rows)
+    if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
+        _check_company(recipe, objectives, rows)
+        groups = rows.groups(positive_from(recipe.objective))
+    return Feed(
+        tokens=rows.table,
+        labels=rows.labels,
+        sampler=_sampler(stage, built, data, rows),
+        lines=tuple(data.train.lines),
+        source=data.train.source,
+        columns=columns,
+        targets=rows.targets,
+        groups=groups,
+        augment=augment,
+    )
+
+
+def _check_company(recipe: Recipe, objectives: Sequence[Objective], rows: Rows) -> None:
+    """Refuse rows and batches in which a text has nothing to be told from."""
+    if len(rows.columns) > 2:  # each row has a negative of its own
+        return
+    if any(isinstance(part, SimCSE) and part.hard_negative_weight for part in objectives):
+        raise SettingError(
+            "objective.hard_negative_weight is for rows that have a negative each (triplets), and these have none; "
+            "set it to 0."
+        )
+    if len(rows.labels) == 1:
+        raise SettingError(
+            f"there is one training row, and {recipe.objective.name} tells the texts of rows from each other; give two "
+            "or more, and better thousands."
+        )
+    if recipe.batches.size == 1:
+        raise SettingError(
+            f"batches.size is 1, and {recipe.objective.name} tells the texts of a batch from each other; set 2 or "
+            "more, 64 is usual."
+        )
+
+
+def _second_view(views: str, built: Built, data: RunData, rows: Rows) -> Augment | None:
+    """What happens to the second view of each text; dropout alone makes views differ, too."""
+    if views == "dropout":
+        return None
+    if views == "synonyms" and data.train.shape == "pairs":
+        raise SettingError('objective.views = "synonyms" reads single texts, and these are pairs; use "spans".')
+    name: Any = views
+    return make_augment(
+        name, table=rows.table, texts=data.train.texts[0], tokenizer=built.tokenizer, max_length=built.max_length
+    )
+
+
+def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, rows: Rows) -> Augment | None:
+    """What happens to the second view of a text, beside dropout: one thing for all parts of a blend."""
+    asked: list[tuple[Augmentation, dict[str, Any]]] = []
+    for part in objectives:
+        if isinstance(part, Mirror) and part.masked:
+            asked.append(("spans", {"length": part.masked, "mode": part.unit}))
+        elif isinstance(part, SimCSE) and part.views != "dropout":
+            if data.kind != "plain":
+                raise SettingError(
+                    "objective.views changes the second view of plain texts, and these rows have more than one text "
+                    'each; set objective.views = "dropout".'
+                )
+            asked.append((part.views, {}))
+    if not asked:
+        return None
+    if len(rows.columns) > 2:
+        raise SettingError(
+            "mirror masks the second view of a text, and these rows are triplets; use simcse, or set objective.masked "
+            "to 0."
+        )
+    if any(other != asked[0] for other in asked[1:]):
+        raise SettingError(
+            "the parts of this blend change the second view of a text in different ways, and they share it: give them "
+            "the same objective.parts.NAME.views or masked, or leave all but one out."
+        )
+    name, settings = asked[0]
+    texts, _ = distinct(data.train.texts)
+    return make_augment(
+        name, table=rows.table, texts=texts, tokenizer=built.tokenizer, max_length=built.max_length, **settings
+    )
+
+
+def twins(feed: Feed, recipe: Recipe, data: RunData, built: Built) -> list[str]:
+    """What a user should know where both views of a text are the same."""
+    settings = recipe.encoder
+    aware = any(isinstance(part, LabelAware) for part in parts_of(recipe.objective))
+    drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
+    two = data.kind == "plain" or aware
+    if not two or feed.augment is not None or drops or settings.drophead or settings.cutoff:
+        return []
+    change = (
+        'objective.views = "spans" or "synonyms"' if aware else "objective.views of simcse, objective.masked of mirror"
+    )
+    return [
+        f"{settings.name} has no dropout here, so both views of a text are the same, and only other texts teach; "
+        f"set encoder.dropout (0.1 is usual), or change the second view: {change}"
+    ]
+
+
+def company(feed: Feed, recipe: Recipe) -> list[str]:
+    """What a user should know about who sits together."""
+    if not needs_classmates(recipe.objective):
+        return []
+    notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(feed.labels))
+    wanted, fitting = recipe.batches.per_class, side_by_side(recipe.batches.per_class, size)
+    if recipe.batches.shuffle == "balanced" and size < 4:
+        notes.append(
+            f"batches.size is {size}, so classmates fill a batch, and nothing is there to tell them from; set 4 or "
+            "more, 64 is usual"
+        )
+    elif recipe.batches.shuffle == "balanced" and fitting < wanted:
+        notes.append(
+            f"batches.per_class is {wanted}, but {fitting} texts of a class sit together, so that two classes meet in "
+            f"a batch of {size} (batches.size)"
+        )
+    if classes > size // 2:
+        notes.append(
+            f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
+            f"{2 * classes} or more would let all of them meet"
+        )
+    alone = lonely(feed.labels, feed.sampler.batches(0))
+    comparing = [part for part in parts_of(recipe.objective) if isinstance(part, COMPARING)]
+    if alone and not all(isinstance(part, LabelAware) for part in comparing):  # each text of these has a second view
+        nothing = alone == len(feed) and all(isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective))
+        help_is = _remedy(feed, recipe, alone)
+        notes.append(
+            f"{recipe.objective.name} learns nothing here, since no training text has a classmate in its batch, and "
+            f"only the head is fitted; {help_is}"
+            if nothing
+            else f"{alone:,} of {len(feed):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
+            f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; "
+            f"{help_is}"
+        )
+    return notes
+
+
+def _remedy(feed: Feed, recipe: Recipe, alone: int) -> str:
+    """What gives texts without a classmate one: other batches, unless there is none in all of the texts."""
+    singles = int((np.unique(feed.labels, return_counts=True)[1] == 1).sum())
+    if alone > singles:
+        size = min(2 * (recipe.batches.size or 1), len(feed))
+        return f"larger batches (batches.size, {size} for one) or more texts of a class would help"
+    if recipe.data.per_class == 1:
+        return "data.per_class leaves one text of each: set 2 or more, 8 is usual"
+    return "more texts of a class would help, two of each at least"
+
+
+def side_by_side(per_class: int, size: int) -> int:
+    """How many texts of a class sit together in a batch: as asked for, but half the batch at most, and two at least."""
+    return min(per_class, max(2, size // 2))
+
+
+def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
+    settings, seed, n = stage.recipe.batches, stage.seed, len(rows.labels)
+    size, shuffle = settings.size, settings.shuffle
+    assert size is not None
+    if shuffle == "random":
+        return RandomOrder(rows=n, size=size, seed=seed)
+    if shuffle == "file-order":
+        return FileOrder(rows=n, size=size)
+    if shuffle == "balanced":
+        if data.kind != "classes":
+            raise SettingError('batches.shuffle = "balanced" needs classes, and these rows are pairs; use "random".')
+        if size < 2:
+            raise SettingError(
+                f"batches.size is {size}, and {stage.recipe.objective.name} compares the texts of a batch; "
+                "set 2 or more, 64 is usual."
+            )
+        return Balanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
+    if data.kind == "classes":
+        raise SettingError(
+            f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'
+        )
+    side = rows.columns[0 if settings.by == "left" else 1]
+    same = side if settings.apart else None
+    texts = data.train.texts[0 if settings.by == "left" or data.kind == "plain" else 1]  # both views are of one text
+    if shuffle == "words":
+        return Words(texts=texts, size=size, group=settings.group, shingle=settings.words, seed=seed, same=same)
+
+    def vectors() -> NDArray[np.float32]:
+        chosen: NDArray[np.float32] = embed_table(built.model, rows.table, batch_size=EVALUATION_BATCH)[side]
+        return chosen
+
+    shared: dict[str, Any] = {"rows": n, "size": size, "group": settings.group, "seed": seed, "vectors": vectors,
+                              "every": settings.refresh, "same": same}  # fmt: skip
+    if shuffle == "neighbors":
+        return Neighbors(**shared, candidates=settings.candidates, reverse=settings.reverse)
+    if shuffle == "clusters":
+        return Clusters(**shared, clusters=settings.clusters)
+    return NeighborIds(**shared, shingle=settings.words)

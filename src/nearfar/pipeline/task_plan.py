@@ -1,0 +1,123 @@
+"""What a run of several tasks is going to do: everything read, chosen and refused before anything is replaced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential
+from nearfar.errors import SettingError
+from nearfar.pipeline.data import read_data
+from nearfar.pipeline.stages import plan_stages
+from nearfar.pipeline.tasks import Ready, build_aim, check_dev, check_measured, make_sampler, read_task
+from nearfar.recipe import Recipe, Training
+from nearfar.recipe.schema import Batches
+from nearfar.recipe.tasks import TaskRecipe, TaskStage, Turns
+from nearfar.seeds import stream
+
+WIDTH = 8
+"""Of the vectors for which objectives are built to see whether they fit; that of the encoder is not known yet."""
+
+
+def plan_tasks(recipe: TaskRecipe) -> tuple[TaskRecipe, list[Ready], list[str]]:
+    """The recipe with nothing left open, the tasks with their data, and what the user should know."""
+    tasks = [read_task(recipe, task) for task in recipe.task]
+    notes = [note for ready in tasks for note in ready.notes]
+    if not check_dev(tasks):
+        notes.append("no task has dev data, so the last weights are kept")
+    for ready in tasks:
+        notes += check_measured(ready)
+        build_aim(ready, WIDTH, recipe.seed)
+    _check_stages(recipe)
+    training = recipe.training
+    epochs = training.epochs or 5
+    sizes = {ready.name: len(make_sampler(ready, recipe)) for ready in tasks}
+    schedule = schedule_of(recipe, sizes, epochs)
+    accumulate = training.accumulate
+    if training.surgery != "none":
+        _check_surgery(recipe)
+        if accumulate == 1:
+            accumulate = len(recipe.turns.order) if recipe.turns.kind == "round-robin" else 0
+            accumulate = accumulate or len(tasks)
+            notes.append(
+                f"training.surgery compares the gradients of the tasks of a step, so a step has {accumulate} batches; "
+                "training.accumulate sets another number"
+            )
+    every = training.evaluate_every
+    if every == "auto":
+        steps = epochs * -(-len(schedule) // accumulate)
+        every = "epoch" if epochs <= 10 else max(1, steps // 10)
+    chosen = replace(
+        training, epochs=epochs, learning_rate=training.learning_rate or 5e-5, accumulate=accumulate,
+        evaluate_every=every,
+    )  # fmt: skip
+    return replace(recipe, training=chosen, task=tuple(ready.task for ready in tasks)), tasks, notes
+
+
+def schedule_of(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
+    """Whose turn it is, of tasks with so many batches."""
+    turns, usual = recipe.turns, Turns()
+    sampled = turns.kind in ("sampled", "annealed")
+    for name, fits in (
+        ("order", not sampled), ("weights", sampled), ("steps", sampled), ("by", turns.kind == "sampled"),
+        ("temperature", turns.kind == "sampled"), ("drop", turns.kind == "annealed"),
+    ):  # fmt: skip
+        if getattr(turns, name) != getattr(usual, name) and not fits:
+            raise SettingError(f'turns.{name} changes nothing where turns.kind is "{turns.kind}"; remove it.')
+    try:
+        return _schedule(turns, sizes, epochs, stream(recipe.seed, "turns"))
+    except SettingError as error:
+        raise SettingError(f"[turns]: {error}") from None
+
+
+def _schedule(turns: Turns, sizes: dict[str, int], epochs: int, seed: int) -> Schedule:
+    if turns.kind == "sequential":
+        return Sequential(tasks=sizes, epochs=epochs, order=turns.order)
+    if turns.kind == "round-robin":
+        return RoundRobin(tasks=sizes, order=turns.order)
+    if turns.kind == "annealed":
+        return Annealed(
+            tasks=sizes, seed=seed, epochs=epochs, drop=turns.drop, weights=turns.weights, steps=turns.steps
+        )
+    return Sampled(
+        tasks=sizes, seed=seed, by=turns.by, temperature=turns.temperature, weights=turns.weights, steps=turns.steps
+    )
+
+
+def _check_surgery(recipe: TaskRecipe) -> None:
+    """Refuse surgery where no step has the gradients of two tasks."""
+    turns, remedy = recipe.turns, 'set it to "none"'
+    turned = [task.name for task in recipe.task if turns.weights.get(task.name, 1.0) > 0]
+    if len(recipe.task) < 2:
+        why = "there is one task"
+    elif turns.kind == "sequential":
+        why = 'turns.kind = "sequential" trains one task after the other'
+        remedy += ", or choose round-robin or sampled turns"
+    elif len(turned) < 2:
+        why = f"turns.weights leaves {turned[0]!r} alone to train"
+        remedy += ", or give another task a weight above 0"
+    else:
+        return
+    raise SettingError(f"training.surgery compares the gradients of several tasks in a step, but {why}; {remedy}.")
+
+
+def _check_stages(recipe: TaskRecipe) -> None:
+    """Refuse a stage that could not begin, before the ones in front of it are trained."""
+    for number, stage in enumerate(recipe.stage, 1):
+        plain = plain_stage(recipe, stage, recipe.encoder.name, number)
+        try:
+            plan_stages(plain, read_data(plain))
+        except SettingError as error:
+            raise SettingError(f"stage {number}: {error}") from None
+
+
+def plain_stage(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int) -> Recipe:
+    """A stage before the tasks as a recipe of its own."""
+    training = Training(
+        epochs=stage.epochs or 1, learning_rate=stage.learning_rate, precision=recipe.training.precision,
+        checkpoint_every=recipe.training.checkpoint_every, keep_checkpoints=recipe.training.keep_checkpoints,
+    )  # fmt: skip
+    return Recipe(
+        seed=stream(recipe.seed, "stage", number) % 2**31, data=stage.data, objective=stage.objective,
+        encoder=replace(recipe.encoder, name=encoder), training=training,
+        batches=Batches(size=stage.batch_size, chunk=recipe.batches.chunk, shuffle=stage.shuffle),
+    )  # fmt: skip

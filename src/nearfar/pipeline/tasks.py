@@ -1,0 +1,441 @@
+"""One of several tasks: its data read, its head and objective fitted to each other, its rows laid out and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nearfar.batching import Balanced, RandomOrder, Sampler
+from nearfar.data import Records, pair_targets, read, score_range, unit_scores
+from nearfar.encoding import Built
+from nearfar.encoding.pair_heads import ConcatHead, JointHead
+from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
+from nearfar.errors import DataError, Problem, SettingError, counted
+from nearfar.evaluation import ScoreReport, class_report, embed_table, most_likely, pair_report, score_report
+from nearfar.pipeline.data import RunData, class_numbers, in_between, layout_of, read_data
+from nearfar.pipeline.defaults import needs_classmates, parts_of, positive_from
+from nearfar.pipeline.loaders import side_by_side
+from nearfar.pipeline.objectives import build_terms
+from nearfar.pipeline.rows import EVALUATION_BATCH, Report, Rows
+from nearfar.recipe import Recipe
+from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
+from nearfar.recipe.tasks import Task, TaskKind, TaskRecipe
+from nearfar.seeds import stream
+from nearfar.training import Feed, Term
+from nearfar.training.tasks import VIEWS, Aim, ScoreError
+
+PAIR_HEADS = ("concat", "joint", "joint-difference", "joint-difference-activated", "cosine")
+METRICS: dict[str, tuple[str, ...]] = {
+    "labels": ("accuracy", "f1_macro", "f1_weighted"),
+    "cosines": ("accuracy", "f1", "average_precision"),
+    "scores": ("pearson", "spearman"),
+}
+"""What can be measured, the first one by default."""
+LEVEL_ROWS = 64
+"""Training rows by which the outputs of a score are brought to their mean."""
+WHAT: dict[TaskKind, str] = {
+    "classes": "texts with classes",
+    "pairs": "pairs with labels",
+    "scores": "pairs with scores",
+}
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A task whose data is known, with nothing left open."""
+
+    task: Task
+    kind: TaskKind
+    card: TaskCard
+    data: RunData
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.task.name
+
+
+def read_task(recipe: TaskRecipe, task: Task) -> Ready:
+    """Read the data of a task, and refuse a kind or a head that does not fit it."""
+    head = task.head.kind
+    plain = replace(recipe.plain(task), objective=CosineMSE() if head == "cosine" else Auto())
+    try:
+        data = read_data(plain, measured=False)  # tasks have measures of their own: check_measured
+    except SettingError as error:
+        raise SettingError(f"task {task.name!r}: {error}") from None
+    except DataError:
+        _check_purpose(task, plain)
+        raise
+    kind = _kind(task, data.train)
+    if head == "auto":
+        head = "linear" if kind == "classes" else "joint"
+    _check_head(task, head, data.train)
+    metric = _metric(task, kind, head)
+    chosen = replace(task, kind=kind, head=replace(task.head, kind=head), metric=metric)
+    low, high, notes = 0.0, 1.0, list(data.notes)
+    labels: tuple[str, ...] | None = None
+    if kind == "scores":
+        low, high = score_range(data.train)
+        _, note = unit_scores(data.train, low=low, high=high)
+        notes += [note] if note else []
+    elif head == "cosine":
+        labels = _no_and_yes(data.train)
+    else:
+        labels = data.classes  # those that data.limit leaves out, too: dev and test rows have them
+    card = TaskCard(task.name, kind, _described(chosen), metric, labels, low, high)
+    return Ready(chosen, kind, card, data, tuple(f"task {task.name}: {note}" for note in notes))
+
+
+def check_dev(tasks: list[Ready]) -> bool:
+    """Whether the dev rows pick the model; refused where some tasks have such rows and others have none."""
+    without = [task for task in tasks if task.data.dev is None or not len(task.data.dev)]
+    if without and len(without) < len(tasks):
+        having = next(task for task in tasks if task not in without)
+        rows = len(without[0].data.train)
+        raise SettingError(
+            f"task {without[0].name!r} has no dev data ({rows:,} training rows), but the mean over all tasks picks the "
+            f"model, and task {having.name!r} has some: set dev in its [task.data] to a file or a share such as 0.1, "
+            "or dev = 0 for all tasks."
+        )
+    return not without
+
+
+def check_measured(ready: Ready) -> list[str]:
+    """Refuse dev and test rows that the task cannot be measured by, before it is trained; what to know of others."""
+    notes = []
+    for split, records in (("dev", ready.data.dev), ("test", ready.data.test)):
+        if records is None or not len(records):
+            continue
+        nothing = np.zeros((len(records), ready.card.outputs), dtype=np.float32)
+        try:
+            report = judge(ready.card, nothing, truth_of(ready.card, records))
+        except SettingError as error:
+            raise SettingError(f"task {ready.name!r}, its {split} rows: {error}") from None
+        if isinstance(report, ScoreReport) and "truth" in report.constant:
+            notes.append(
+                f"task {ready.name}: all scores of its {split} rows are alike, so that its correlation is 0 whatever "
+                "is learned"
+            )
+    return notes
+
+
+def _check_purpose(task: Task, plain: Recipe) -> None:
+    """Of rows that cannot be read for a task, say first that they are for no task."""
+    try:
+        train = read(plain.data.train, layout_of(plain), invalid=plain.data.invalid)
+    except DataError:
+        return
+    if train.labels is None and train.scores is None:
+        _kind(task, train)
+
+
+def _kind(task: Task, train: Records) -> TaskKind:
+    found: TaskKind | None = None
+    if train.shape == "texts" and train.labels is not None:
+        found = "classes"
+    elif train.shape == "pairs" and train.labels is not None:
+        found = "pairs"
+    elif train.shape == "pairs" and train.scores is not None:
+        found = "scores"
+    if found is None:
+        problem = Problem(
+            train.source, f"task {task.name!r} needs texts with a class, or pairs with a label or a score",
+            "Name the columns in [task.data]: text, pair, label, score. Other data can train a [[stage]] before.",
+            line=train.lines[0] if train.lines else None,
+        )  # fmt: skip
+        raise DataError([problem])
+    if task.kind not in ("auto", found):
+        kind: Any = task.kind
+        raise SettingError(
+            f"task {task.name!r}: kind is {task.kind!r}, {WHAT[kind]}, but {train.source} has {WHAT[found]}; "
+            f'write kind = "{found}", or name other columns in [task.data].'
+        )
+    return found
+
+
+def _check_head(task: Task, head: str, train: Records) -> None:
+    pairs = train.shape == "pairs"
+    if head == "linear" and pairs:
+        raise SettingError(
+            f"task {task.name!r}: head.kind is 'linear', which reads single texts, and {train.source} has pairs; "
+            f"choose one of {', '.join(PAIR_HEADS)}."
+        )
+    if head != "linear" and not pairs:
+        raise SettingError(
+            f"task {task.name!r}: head.kind is {head!r}, which reads pairs of texts, and {train.source} has single "
+            "texts; choose 'linear', or name both columns in [task.data]: text and pair."
+        )
+    if not task.head.symmetric and not head.startswith("joint"):
+        raise SettingError(
+            f"task {task.name!r}: head.symmetric is a setting of the joint heads, and head.kind is {head!r}; remove it."
+        )
+    if head != "concat" and (task.head.difference or task.head.product):
+        key = "difference" if task.head.difference else "product"
+        raise SettingError(
+            f"task {task.name!r}: head.{key} is a setting of 'concat', and head.kind is {head!r}; remove it."
+        )
+
+
+def _metric(task: Task, kind: TaskKind, head: str) -> Any:
+    group = "scores" if kind == "scores" else "cosines" if head == "cosine" else "labels"
+    known = METRICS[group]
+    if task.metric == "auto":
+        return known[0]
+    if task.metric not in known:
+        raise SettingError(
+            f"task {task.name!r}: metric is {task.metric!r}, which {WHAT[kind]} do not have under the head {head!r}; "
+            f"choose one of {', '.join(known)}."
+        )
+    return task.metric
+
+
+def _described(task: Task) -> dict[str, Any]:
+    """The head as the card has it."""
+    head = task.head
+    if head.kind == "cosine":
+        return {"kind": "cosine"}
+    own: dict[str, Any] = {"kind": head.kind, "dropout": head.dropout}
+    if head.kind == "concat":
+        own |= {"difference": head.difference, "product": head.product}
+    elif head.kind != "linear":
+        own["symmetric"] = head.symmetric
+    return own
+
+
+def _no_and_yes(records: Records) -> tuple[str, str]:
+    """The labels of pairs that do not belong together and of those that do."""
+    names = dict(zip(pair_targets(records), records.labels or (), strict=True))
+    return names.get(0.0, "0"), names.get(1.0, "1")
+
+
+def build_aim(ready: Ready, dim: int, seed: int) -> tuple[Aim, list[str]]:
+    """What the task is trained for, and what the user should know about it."""
+    task, card, kind = ready.task, ready.card, ready.kind
+    headed = card.head["kind"] != "cosine"
+    labels = _labels(ready, ready.data.train)
+    notes: list[str] = []
+    terms: list[Term] = []
+    if not isinstance(task.objective, Auto) or not headed:
+        objective = CosineMSE() if isinstance(task.objective, Auto) else task.objective
+        try:
+            terms, notes = build_terms(
+                objective, classes=card.labels or (), dim=dim, labels=labels, seed=stream(seed, "objective", task.name),
+                graded=kind == "scores",
+            )  # fmt: skip
+        except SettingError as error:
+            raise SettingError(f"task {task.name!r}: {error}") from None
+        rate = objective.learning_rate
+        terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
+        _check_views(ready, terms)
+        if kind == "scores" and (wrong := in_between(ready.data.train, parts_of(objective))):
+            raise DataError(wrong)
+    if headed and not any(term.view == "logits" for term in terms):
+        if terms:
+            notes.append(f"{task.objective.name} does not train the head, so the head's own loss is added to it")
+        weight = task.head_weight if terms else 1.0
+        if kind == "scores":
+            terms = [Term("mse", weight, ScoreError(), "logits"), *terms]
+        else:
+            made, _ = build_terms(CrossEntropy(), classes=card.labels or (), dim=dim, labels=labels, seed=seed)
+            terms = [replace(made[0], weight=weight), *terms]
+    columns = 1 if card.reads == "texts" else 2
+    apart = None
+    if any(term.view in ("pairs", "grouped-pairs") for term in terms):
+        apart = 0 if card.reads == "apart" else columns
+    aim = Aim(task.name, tuple(terms), columns, apart, task.weight, graded=kind == "scores")
+    return aim, [f"task {task.name}: {note}" for note in notes]
+
+
+def _check_views(ready: Ready, terms: list[Term]) -> None:
+    card, name = ready.card, ready.task.objective.name
+    for term in terms:
+        why = None
+        if term.view not in VIEWS:
+            why = "it cannot serve one of several tasks; choose another"
+        elif term.view == "logits" and card.labels is None:
+            why = "it needs classes, and the pairs have scores; leave the objective out for the squared error"
+        elif term.view == "logits" and card.head["kind"] == "cosine":
+            why = "it trains a head, and a cosine has nothing to train; choose the head concat or joint"
+        elif term.view in ("text", "tokens") and (card.labels is None or card.reads == "apart"):
+            why = "it compares texts of classes; choose a joint head and labels, or an objective for pairs"
+        elif term.view in ("pairs", "grouped-pairs") and card.reads == "texts":
+            why = "it compares pairs of texts, and the task has single ones; simcse and mirror can train a [[stage]]"
+        if why is not None:
+            raise SettingError(f"task {ready.name!r}: the objective {name} does not fit: {why}.")
+
+
+def make_task_feed(ready: Ready, aim: Aim, built: Built, recipe: TaskRecipe) -> Feed:
+    """The training rows of a task, in as many columns as its head and its objectives look at."""
+    card, train = ready.card, ready.data.train
+    table, columns = lay_out(built.tokenizer, train.texts, card.reads, built.max_length)
+    targets, groups = None, None
+    if aim.apart is not None or card.labels is None:
+        targets = _targets(ready, train)
+    if aim.apart is not None:
+        singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
+        if any(term.view == "grouped-pairs" for term in aim.terms):
+            groups = Rows("pairs", singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
+                positive_from(ready.task.objective)
+            )
+        if card.reads == "joined":
+            columns = (*columns, *(len(table) + column for column in own))
+            table = table.join(singles)
+    labels = _labels(ready, train)
+    return Feed(
+        tokens=table, labels=labels, sampler=make_sampler(ready, recipe), lines=tuple(train.lines),
+        source=train.source, columns=columns if len(columns) > 1 else (), targets=targets, groups=groups,
+    )  # fmt: skip
+
+
+def level(ready: Ready, built: Built, network: TaskNetwork) -> None:
+    """Let the outputs of a task with scores begin around the mean of its training scores.
+
+    A head of random weights may begin far beside them. What then moves first is what all pairs have in common, and a
+    head with tanh inside can end where it gives the same for every pair.
+    """
+    card, train = ready.card, ready.data.train
+    head = network.head.of(card.name)
+    if card.labels is not None or not isinstance(head, ConcatHead | JointHead):
+        return
+    some = train.take(range(min(LEVEL_ROWS, len(train))))
+    table, columns = lay_out(built.tokenizer, some.texts, card.reads, built.max_length)
+    outputs = network.answers(card.name, embed_table(network.encoder, table, batch_size=EVALUATION_BATCH), columns)
+    beside = float(_targets(ready, train).mean()) - float(outputs.mean())
+    with torch.no_grad():
+        head.last.bias.add_(round(beside, 3))  # the same on machines that differ in the last digits
+
+
+def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
+    """Which training rows of a task sit together in a batch."""
+    labels = _labels(ready, ready.data.train)
+    size = ready.task.batch_size or recipe.batches.size
+    seed = stream(recipe.seed, "task", ready.name)
+    if ready.card.labels is not None and needs_classmates(ready.task.objective):
+        if size < 2:
+            raise SettingError(
+                f"task {ready.name!r}: its batches have {size} row, and {ready.task.objective.name} compares the texts "
+                "of a batch; set batch_size to 2 or more, 32 is usual."
+            )
+        return Balanced(labels=labels, size=size, per_class=side_by_side(recipe.batches.per_class, size), seed=seed)
+    return RandomOrder(rows=len(labels), size=size, seed=seed)
+
+
+def _labels(ready: Ready, records: Records) -> NDArray[np.int64]:
+    """(n,) class numbers; zeros for scores."""
+    if ready.card.labels is None:
+        return np.zeros(len(records), dtype=np.int64)
+    if ready.card.head["kind"] == "cosine":
+        return np.array(pair_targets(records), dtype=np.int64)
+    return class_numbers(records, ready.card.labels)
+
+
+def _targets(ready: Ready, records: Records) -> NDArray[np.float32]:
+    """(n,) what each pair should be, from 0 to 1."""
+    if ready.card.labels is None:
+        values, _ = unit_scores(records, low=ready.card.low, high=ready.card.high)
+        return np.array(values, dtype=np.float32)
+    return np.array(pair_targets(records), dtype=np.float32)
+
+
+def judge(
+    card: TaskCard, outputs: NDArray[np.float32], truth: NDArray[Any], thresholds: dict[str, float] | None = None
+) -> Report:
+    """(n, k) outputs of a head against (n,) classes, yes and no, or scores from 0 to 1."""
+    if card.labels is None:
+        return score_report(truth, outputs[:, 0])
+    if card.head["kind"] == "cosine":
+        return pair_report(truth > 0.5, outputs[:, 0], **(thresholds or {}))
+    return class_report(truth, most_likely(outputs), card.labels)
+
+
+def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
+    """(n,) what the outputs of a task should be, of rows with labels or scores."""
+    wanted = "score" if card.labels is None else "label"
+    if (records.scores if card.labels is None else records.labels) is None:
+        problem = Problem(
+            records.source, f"task {card.name!r} is measured by {wanted}s, and the file has no {wanted} column",
+            f"Name the column: --{wanted}, or {wanted} in [task.data].",
+            line=records.lines[0] if records.lines else None,
+        )  # fmt: skip
+        raise DataError([problem])
+    if card.labels is None:
+        inside = all(card.low <= score <= card.high for score in records.scores or ())
+        values, _ = unit_scores(records, low=card.low, high=card.high) if inside else unit_scores(records)
+        return np.array(values, dtype=np.float32)
+    if card.head["kind"] == "cosine":
+        return np.array(pair_targets(records), dtype=np.int64)
+    _check_labels(card, card.labels, records)
+    return class_numbers(records, card.labels)
+
+
+def _check_labels(card: TaskCard, known: tuple[str, ...], records: Records) -> None:
+    """Refuse labels that the task does not have, each of them once."""
+    strange: dict[str, list[int]] = {}
+    for label, line in zip(records.labels or (), records.lines, strict=True):
+        if label not in known:
+            strange.setdefault(label, []).append(line)
+    shown = ", ".join(known[:12]) + (" ..." if len(known) > 12 else "")
+    problems = [
+        Problem(
+            records.source, f"task {card.name!r} does not know this label, in {counted(len(lines), 'row')}",
+            f"It knows: {shown}.", line=lines[0], value=label,
+        )
+        for label, lines in strange.items()
+    ]  # fmt: skip
+    if problems:
+        raise DataError(problems)
+
+
+def task_evaluator(ready: Ready, built: Built, network: TaskNetwork, records: Records) -> Callable[..., Report]:
+    """How a task does on these rows, whenever it is asked; under a cosine head, by ``thresholds`` if given."""
+    card = ready.card
+    table, columns = lay_out(built.tokenizer, records.texts, card.reads, built.max_length)
+    truth = truth_of(card, records)
+
+    def measure(thresholds: dict[str, float] | None = None) -> Report:
+        vectors = embed_table(network.encoder, table, batch_size=EVALUATION_BATCH)
+        return judge(card, network.answers(card.name, vectors, columns), truth, thresholds)
+
+    return measure
+
+
+def worst(
+    card: TaskCard, outputs: NDArray[np.float32], truth: NDArray[Any], records: Records, count: int
+) -> list[dict[str, Any]]:
+    """The most confident mistakes, the worst first: wrong labels by their probability, scores by how far off they are.
+
+    ``sure`` is the probability of the wrong label, the distance of the cosine from the threshold, or the error of the
+    score in the range of the training scores.
+    """
+    said: list[Any]
+    right: list[Any]
+    if card.labels is None:
+        wide = card.high - card.low
+        sure = np.abs(outputs[:, 0] - truth) * wide
+        wrong = sure > 0
+        said, right = (card.low + outputs[:, 0] * wide).tolist(), (card.low + truth * wide).tolist()
+    elif card.head["kind"] == "cosine":
+        numbers = (outputs[:, 0] >= card.cut).astype(np.int64)
+        sure, wrong = np.abs(outputs[:, 0] - card.cut), numbers != truth
+        said, right = [card.labels[place] for place in numbers], [card.labels[int(place)] for place in truth]
+    else:
+        chances = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        numbers = outputs.argmax(axis=1)
+        sure, wrong = chances.max(axis=1), numbers != truth
+        said, right = [card.labels[place] for place in numbers], [card.labels[int(place)] for place in truth]
+    places = np.flatnonzero(wrong)
+    places = places[np.argsort(-sure[places], kind="stable")][:count]
+    return [
+        {
+            "line": records.lines[place], "texts": [column[place] for column in records.texts],
+            "truth": right[place], "said": said[place], "sure": float(sure[place]),
+        }
+        for place in places.tolist()
+    ]  # fmt: skip

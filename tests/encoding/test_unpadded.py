@@ -1,0 +1,263 @@
+"""The fast path: the numbers and gradients of ``AutoModel``, whatever lengths sit together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearfar.encoding import build, tokenize
+from nearfar.encoding.unpadded import FAMILIES, ROUND, SLACK, Noise, attention_blocks, take_apart
+
+FAMILY = ("bert", "roberta", "distilbert", "electra")
+LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+TEXTS = ["one", "a longer text of words", "x", "so it goes on for quite a while", "two words", "one", "a b c d e f"]
+PAIRS = ["other", "b", "second text", "c", "d", "e", "the last one"]
+TOLERANCE = 1e-5
+
+
+def both(
+    folder: Any, *, pooling: Any, logits_only: bool = False, pairs: bool = False, texts: Sequence[str] = TEXTS
+) -> list[tuple[Any, dict[str, Any]]]:
+    """Output and gradients of the fast and of the plain path, without dropout, on the same texts."""
+    results = []
+    for fast in (True, False):
+        built = build(str(folder), classes=("a", "b", "c"), seed=1, pooling=pooling, dropout=0.0, fast=fast)
+        assert (built.model.body is not None) == fast
+        built.model.train()
+        table = tokenize(built.tokenizer, [texts, PAIRS] if pairs else [texts], max_length=30)
+        rows = np.array([3, 0, 6, 2, 1, 5, 4])
+        output = built.model(built.model.inputs(table, rows), logits_only=logits_only and fast)
+        loss = F.cross_entropy(output.logits, torch.arange(len(rows)) % 3)
+        if not logits_only:
+            states, owners = output.tokens()
+            weight = torch.arange(1, len(rows) + 1).float()[owners].unsqueeze(1)
+            loss = loss + (weight * states.pow(2)).mean() + output.embedding.cos().mean()
+        loss.backward()
+        gradients = {name: weight.grad for name, weight in built.model.named_parameters()}
+        results.append((output, gradients))
+    return results
+
+
+def agree(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert {name for name in first if first[name] is None} == {name for name in second if second[name] is None}
+    largest = max(float(gradient.abs().max()) for gradient in second.values() if gradient is not None)
+    assert largest > 1e-3
+    for name, gradient in first.items():
+        if gradient is not None:
+            assert (gradient - second[name]).abs().max() <= TOLERANCE * max(1.0, largest), name
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "pairs"),
+    [
+        *((family, pooling, pairs) for family in FAMILY for pooling in (None, "first", "mean") for pairs in (0, 1)),
+        *((family, None, 1) for family in FAMILIES if family not in FAMILY),
+    ],
+)
+def test_states_vectors_logits_and_gradients_are_those_of_automodel(tiny, family, pooling, pairs):
+    """Without dropout both paths compute the same, for every weight, to the stated tolerance."""
+    (fast, ours), (plain, theirs) = both(tiny(family), pooling=pooling, pairs=bool(pairs))
+
+    assert (fast.logits - plain.logits).abs().max() < TOLERANCE
+    assert (fast.embedding - plain.embedding).abs().max() < TOLERANCE
+    for text in range(len(TEXTS)):
+        mine, real = (states[owners == text] for states, owners in (fast.tokens(), plain.tokens()))
+        assert (mine - real).abs().max() < TOLERANCE
+    agree(ours, theirs)
+
+
+@pytest.mark.parametrize("pooling", [None, "first", "pooler"])
+@pytest.mark.parametrize("family", FAMILY)
+def test_first_tokens_alone_give_the_same_logits_and_gradients(tiny, family, pooling):
+    """What is left out of the last layer is what nobody reads."""
+    if pooling == "pooler" and family != "bert":
+        pooling = "first"  # the others have no pooler of BERT's kind
+    (fast, ours), (plain, theirs) = both(tiny(family), pooling=pooling, logits_only=True)
+
+    assert fast.states.shape == (len(TEXTS), 32)
+    assert (fast.logits - plain.logits).abs().max() < TOLERANCE
+    agree(ours, theirs)
+
+
+@pytest.mark.parametrize("family", [*LIKE_ROBERTA, "bert"])
+def test_a_padding_token_in_the_text_is_read_as_automodel_reads_it(tiny, family):
+    """RoBERTa's kind gives it no position of its own, and the tokens behind it move up; no gradient comes to it."""
+    padding = build(str(tiny(family)), classes=None, seed=1).tokenizer.pad_token
+    odd = ["one", f"a {padding} b", padding, f"{padding}{padding} so it goes on", "x y", f"z {padding}", "end"]
+    (fast, ours), (plain, theirs) = both(tiny(family), pooling="mean", texts=odd)
+
+    assert (fast.embedding - plain.embedding).abs().max() < TOLERANCE
+    assert (fast.logits - plain.logits).abs().max() < TOLERANCE
+    agree(ours, theirs)
+
+
+@pytest.mark.parametrize("family", ["xlnet", "modernbert"])
+def test_other_encoders_run_as_automodel_has_them_and_say_so(tiny, family):
+    """Falling back is automatic and visible."""
+    built = build(str(tiny(family)), classes=("a", "b"), seed=1)
+
+    assert built.model.body is None
+    assert any("no fast path" in note for note in built.notes)
+
+
+def test_an_encoder_with_other_parts_falls_back(tiny):
+    """A decoder, chunked layers, or parts with other names are not guessed at."""
+    network = build(str(tiny("bert")), classes=None, seed=1).model.network
+    assert take_apart(network) is not None
+    for key, value in (
+        ("is_decoder", True),
+        ("chunk_size_feed_forward", 2),
+        ("position_embedding_type", "relative_key"),
+    ):
+        before = getattr(network.config, key, None)
+        setattr(network.config, key, value)
+        assert take_apart(network) is None
+        setattr(network.config, key, before)
+    del network.encoder.layer[0].intermediate
+    assert take_apart(network) is None
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+def test_blocks_cover_every_token_once_with_little_padding(sizes):
+    """Each token has one place, each place that is kept one token, and no block is much longer than its shortest text."""
+    lengths = sorted(sizes, reverse=True)
+    blocks = attention_blocks(lengths, torch.device("cpu"))
+
+    assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
+    assert blocks[-1].stop == sum(lengths)
+    assert sum(block.texts for block in blocks) == len(lengths)
+    assert torch.cat([block.begins for block in blocks]).tolist() == [0, *np.cumsum(lengths)[:-1].tolist()]
+    for block in blocks:
+        tokens = block.stop - block.start
+        if block.fill is None:
+            assert tokens == block.texts * block.longest
+        else:
+            assert block.fill[block.keep].tolist() == list(range(tokens))
+            assert block.mask is not None
+            assert int(block.mask.sum()) == tokens
+            shortest = int(block.mask.sum(dim=-1).min())
+            assert block.longest - shortest <= max(1, SLACK * block.longest)
+
+
+def test_the_order_of_the_batch_does_not_matter(tiny):
+    """Sorting by length is undone: each text has its own vector wherever it stands."""
+    built = build(str(tiny("bert")), classes=("a", "b"), seed=1)
+    model = built.model.eval()
+    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
+    straight = model(model.inputs(table, list(range(len(TEXTS)))))
+    turned = model(model.inputs(table, list(range(len(TEXTS)))[::-1]))
+
+    assert (straight.embedding - turned.embedding.flip(0)).abs().max() < TOLERANCE
+    assert (straight.logits - turned.logits.flip(0)).abs().max() < TOLERANCE
+
+
+def test_dropout_follows_torchs_seed_and_is_off_in_evaluation(tiny):
+    """Same seed, same masks; another seed, others; none while evaluating."""
+    built = build(str(tiny("bert")), classes=("a", "b"), seed=1, dropout=0.2)
+    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
+    rows = list(range(len(TEXTS)))
+
+    def logits(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return built.model(built.model.inputs(table, rows)).logits
+
+    built.model.train()
+    assert logits(1).equal(logits(1))
+    assert not logits(1).equal(logits(2))
+    built.model.eval()
+    assert logits(1).equal(logits(2))
+
+
+@pytest.mark.parametrize("p", [0.05, 0.1, 0.5])
+def test_dropout_keeps_the_expectation(p):
+    """The share that goes is p and the mean stays, within five standard errors; drop_and_add is drop and add."""
+    torch.manual_seed(3)
+    noise = Noise(training=True)
+    x = torch.ones(400, 500)
+    dropped = noise.drop(x, p)
+    error = 5 * (p * (1 - p) / x.numel()) ** 0.5
+
+    assert abs(float((dropped == 0).float().mean()) - p) < error
+    assert abs(float(dropped.mean()) - 1) < error / (1 - p)
+    torch.manual_seed(3)
+    again = Noise(training=True)
+    assert torch.allclose(again.drop_and_add(x, x, p), dropped + x)
+    assert Noise(training=False).drop(x, p) is x
+
+
+def test_masks_of_different_places_are_independent():
+    """Two masks drawn one after the other agree as often as chance has it."""
+    torch.manual_seed(4)
+    noise = Noise(training=True)
+    first, second = (noise.mask((300, 300), 0.5, torch.ones(1)) for _ in range(2))
+
+    assert abs(float((first == second).float().mean()) - 0.5) < 0.01
+
+
+def test_the_gradient_of_dropout_is_its_mask():
+    """Numerically, in double precision, for the sum with dropout and for attention with it."""
+    from nearfar.encoding.unpadded import _Attention, _DropAdd
+
+    torch.manual_seed(5)
+    block = attention_blocks([4, 3, 3], torch.device("cpu"))[0]
+    own = torch.randn(10, 3 * 4, dtype=torch.float64, requires_grad=True)
+    mask = (torch.rand(3 * 2, 4, 4) > 0.3).double()
+
+    assert block.texts * block.longest > 10
+    x, base = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    keep = (torch.rand(3, 4) > 0.3).double()
+    assert torch.autograd.gradcheck(lambda a, b: _DropAdd.apply(a, b, keep, 1.4), (x, base))
+    assert torch.autograd.gradcheck(lambda a: _Attention.apply(a, block, 2, mask, 1.3), (own,))
+
+
+def test_bf16_stays_close(tiny):
+    """Under autocast the stream is filled up to whole tiles and the logits stay near."""
+    built = build(str(tiny("bert")), classes=("a", "b"), seed=1)
+    model = built.model.eval()
+    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
+    rows = list(range(len(TEXTS)))
+    exact = model(model.inputs(table, rows)).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        near = model(model.inputs(table, rows)).logits
+
+    assert (exact - near.float()).abs().max() < 0.1 * exact.abs().max() + 0.05
+
+
+@pytest.mark.parametrize("logits_only", [False, True])
+def test_in_bf16_products_have_few_shapes_and_the_same_results(tiny, logits_only):
+    """Rows are texts or whole tiles, never tokens, because kernels are kept for each shape; filling up moves nothing."""
+    from torch.overrides import TorchFunctionMode
+
+    class Shapes(TorchFunctionMode):
+        seen: list[int] = []  # noqa: RUF012
+
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            if function is F.linear:
+                self.seen.append(len(arguments[0]))
+            return function(*arguments, **(named or {}))
+
+    built = build(str(tiny("bert")), classes=("a", "b"), seed=1, dropout=0.0)
+    table = tokenize(built.tokenizer, [TEXTS], max_length=30)
+    rows = list(range(len(TEXTS)))
+    tokens = int(table.lengths.sum())
+    assert tokens % ROUND
+    results = []
+    for kind in (torch.float32, torch.bfloat16):
+        built.model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind is torch.bfloat16), Shapes() as shapes:
+            output = built.model(built.model.inputs(table, rows), logits_only=logits_only)
+        if kind is torch.bfloat16:
+            assert set(shapes.seen) == {-(-tokens // ROUND) * ROUND, len(rows)}
+        F.cross_entropy(output.logits.float(), torch.arange(len(rows)) % 2).backward()
+        results.append([output.logits, *(own.grad for own in built.model.parameters() if own.grad is not None)])
+        shapes.seen.clear()
+    assert len(results[0]) == len(results[1]) > 10
+    for exact, near in zip(*results, strict=True):
+        assert (exact - near).abs().max() <= 0.1 * exact.abs().max() + 0.02

@@ -1,0 +1,134 @@
+"""Searches: chosen on the training rows alone, recorded, and the same every time."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearfar.experiments.plan import plan_study
+from nearfar.experiments.records import Record
+from nearfar.experiments.runs import Trial
+from nearfar.experiments.study import read_study
+from nearfar.experiments.trials import perform, rows_of, split
+from tests.experiments.studies import nearfar, small_study
+
+GRID = '[contender.search]\nmethod = "grid"\nfolds = 2\nspace = { "training.learning_rate" = [1e-7, 3e-3] }\n'
+ENCODERS = '[contender.search]\nmethod = "grid"\nfolds = 2\nspace = { "encoder.name" = ["./none", "toy"] }\n'
+
+
+def trial_with(folder: Path, search: str) -> Trial:
+    longer = ("epochs = 1", "epochs = 3")
+    study = small_study(folder, longer, ('[[contender]]\nname = "triple"', f'{search}\n[[contender]]\nname = "triple"'))
+    return next(iter(plan_study(read_study(study)).trials.values()))
+
+
+def outcome(trial: Trial, scratch: Path) -> Record:
+    scratch.mkdir()
+    record, _ = perform(trial, scratch)
+    assert record.reason is None
+    return record
+
+
+def test_a_grid_tries_every_point_and_takes_the_best_by_the_inner_folds(tmp_path):
+    """The points are in the record with their inner scores; the recipe has the chosen settings."""
+    record = outcome(trial_with(tmp_path, GRID), tmp_path / "scratch")
+    rates = [point["settings"]["training.learning_rate"] for point in record.searched]
+    assert sorted(rates) == [1e-7, 3e-3]
+    means = {rate: sum(p["scores"]) / len(p["scores"]) for rate, p in zip(rates, record.searched, strict=True)}
+    assert all(len(point["scores"]) == 2 for point in record.searched)
+    assert means[record.settings["training.learning_rate"]] == max(means.values())
+    assert record.recipe["training"]["learning_rate"] == record.settings["training.learning_rate"]
+
+
+def test_the_test_rows_have_no_part_in_choosing(tmp_path):
+    """With wrong texts in all test rows, the points, their scores and the choice are the same to the bit.
+
+    Test rows of the two classes exchange their texts, which leaves the folds as they are: what was right is wrong now.
+    """
+    trial = trial_with(tmp_path, GRID)
+    records, _ = rows_of(trial.source)
+    part = split(records, None, size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    labels = records.labels or []
+    fruit, tool = ([row for row in part.rows if labels[row] == label] for label in ("fruit", "tool"))
+    texts = list(records.texts[0])
+    for one, other in zip(fruit, tool, strict=True):
+        texts[one], texts[other] = texts[other], texts[one]
+    poisoned = replace(records, texts=(texts,))
+    again = split(poisoned, None, size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    assert (again.rows, again.train) == (part.rows, part.train)
+    clean = outcome(trial, tmp_path / "clean")
+    seen = {
+        json.loads(line)["text"]
+        for path in (tmp_path / "clean").glob("point-*.jsonl")
+        for line in path.read_text().splitlines()
+    }
+    assert seen == set(part.train.texts[0]), "a search reads the training rows, all of them and nothing else"
+    (tmp_path / "poisoned").mkdir()
+    record, _ = perform(trial, tmp_path / "poisoned", rows=(poisoned, None))
+    assert record.reason is None
+    assert record.scores["accuracy"] == pytest.approx(1 - clean.scores["accuracy"])
+    assert (record.settings, record.searched) == (clean.settings, clean.searched)
+
+
+@pytest.mark.parametrize("method", ["random", "tpe"])
+def test_random_and_guided_searches_repeat_themselves(tmp_path, method):
+    """The seed and the fold decide what is tried, within the ends of the range."""
+    space = (
+        '{ "training.learning_rate" = { low = 1e-5, high = 1e-3, log = true }, "batches.size" = { low = 4, high = 8 } }'
+    )
+    trial = trial_with(tmp_path, f'[contender.search]\nmethod = "{method}"\ntrials = 3\ndev = 0.25\nspace = {space}\n')
+    one, other = (outcome(trial, tmp_path / name) for name in ("one", "other"))
+    assert one.searched == other.searched
+    assert one.settings == other.settings
+    assert len(one.searched) == 3
+    for point in one.searched:
+        assert 1e-5 <= point["settings"]["training.learning_rate"] <= 1e-3
+        assert point["settings"]["batches.size"] in range(4, 9)
+    assert len({json.dumps(point["settings"]) for point in one.searched}) == 3
+
+
+def test_a_point_that_cannot_be_trained_is_kept_with_its_reason_and_not_chosen(tmp_path):
+    """One encoder is not there; the other is taken, and the trial goes on."""
+    record = outcome(trial_with(tmp_path, ENCODERS), tmp_path / "scratch")
+    failed = [point for point in record.searched if point["status"] == "failed"]
+    assert [point["settings"] for point in failed] == [{"encoder.name": "./none"}]
+    assert "./none" in failed[0]["reason"]
+    assert record.settings == {"encoder.name": "toy"}
+
+
+def test_a_search_without_any_point_that_trains_is_a_failed_trial(tmp_path):
+    """With the reason of the first point."""
+    trial = trial_with(tmp_path, ENCODERS.replace("toy", "./neither"))
+    (tmp_path / "scratch").mkdir()
+    record, _ = perform(trial, tmp_path / "scratch")
+    assert not record.done
+    assert "no point of the search could be trained; the first: " in str(record.reason)
+
+
+def test_a_search_is_refused_where_optuna_is_not_installed(tmp_path, monkeypatch):
+    """Before anything is written, and not in every trial."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "optuna" else find(name, *more)
+    )
+    study = small_study(tmp_path, ('[[contender]]\nname = "triple"', f'{GRID}\n[[contender]]\nname = "triple"'))
+    done = nearfar("run", study)
+    assert done.returncode == 1
+    assert "pip install 'nearfar[search]'" in done.stderr
+    assert not (tmp_path / "study").exists()
+
+
+def test_points_that_fall_behind_are_given_up(tmp_path):
+    """Among many rates of which most learn nothing, some are pruned before their last inner fold, and never chosen."""
+    rates = "[3e-3, 2e-3, 4e-3, 3.5e-3, 1e-9, 2e-9, 3e-9, 4e-9]"
+    search = f'[contender.search]\nmethod = "random"\ntrials = 12\nfolds = 3\nspace = {{ "training.learning_rate" = {rates} }}\n'
+    record = outcome(trial_with(tmp_path, search), tmp_path / "scratch")
+    pruned = [point for point in record.searched if point["status"] == "pruned"]
+    assert pruned
+    assert all(len(point["scores"]) < 3 for point in pruned)
+    assert all(len(point["scores"]) == 3 for point in record.searched if point["status"] == "done")
+    assert record.settings in [point["settings"] for point in record.searched if point["status"] == "done"]
