@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
 from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, scores, threads
 from benchmarks.workers.trainer_clock import TrainerClock

@@ -380,11 +380,7 @@ def test_plain_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "texts"),
-    [
-        ('\n{"text": "a"}\n{"text": "b"}\n', ["a", "b"]),
-        ("a\n\n{b}\n", ["a", "{b}"]),
-        (" [1]\n", [" [1]"]),
-    ],
+    [('\n{"text": "a"}\n{"text": "b"}\n', ["a", "b"]), ("a\n\n{b}\n", ["a", "{b}"]), (" [1]\n", [" [1]"])],
 )
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, content: str, texts: list[str]) -> None:
     """'-' is JSON Lines when the first line opens an object, else plain lines."""

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from nearfar.encoding import TokenTable, tokenize
-from nearfar.encoding.augment import (
-    AUGMENTATIONS,
-    CharacterMask,
-    SpanMask,
-    Synonyms,
-    WordDeletion,
-    make_augment,
-)
+from nearfar.encoding.augment import AUGMENTATIONS, CharacterMask, SpanMask, Synonyms, WordDeletion, make_augment
 from nearfar.encoding.lexicon import Lexicon
 from nearfar.encoding.tokens import Padding
 from nearfar.encoding.toy import toy_tokenizer

@@ -193,10 +193,7 @@ def test_wilcoxon_is_scipys(n, method):
     assert wilcoxon_p(d) == pytest.approx(stats.wilcoxon(np.delete(d, 3), method=method).pvalue, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("confidence", "expected"),
-    [(0.95, (0, 5)), (0.9, (1 / 3, 11 / 3)), (0.6, (2 / 3, 10 / 3))],
-)
+@pytest.mark.parametrize(("confidence", "expected"), [(0.95, (0, 5)), (0.9, (1 / 3, 11 / 3)), (0.6, (2 / 3, 10 / 3))])
 def test_the_bootstrap_finds_the_quantiles_of_all_resamples(confidence, expected):
     """Of 0, 1 and 5 there are 27 resamples, whose means can be listed.
 

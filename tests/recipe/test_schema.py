@@ -136,14 +136,8 @@ def test_the_defaults():
     [
         ("auto", {}),
         ("cross-entropy", {"label_smoothing": 0.0, "class_weights": "none"}),
-        (
-            "soft-triple",
-            {"centers": 10, "gamma": 0.1, "scale": 20.0, "margin": 0.01, "spread": 0.0, "level": "text"},
-        ),
-        (
-            "cross-entropy+supcon",
-            {"weight": 0.9, "temperature": 0.3, "label_smoothing": 0.0, "class_weights": "none"},
-        ),
+        ("soft-triple", {"centers": 10, "gamma": 0.1, "scale": 20.0, "margin": 0.01, "spread": 0.0, "level": "text"}),
+        ("cross-entropy+supcon", {"weight": 0.9, "temperature": 0.3, "label_smoothing": 0.0, "class_weights": "none"}),
         ("supcon", {"temperature": 0.1}),
         (
             "label-aware",
@@ -187,10 +181,7 @@ def test_the_defaults():
                 "mlm_weight": 0.0,
             },
         ),
-        (
-            "mirror",
-            {"granularity": "sentences", "preset": "none", "temperature": None, "masked": None, "unit": None},
-        ),
+        ("mirror", {"granularity": "sentences", "preset": "none", "temperature": None, "masked": None, "unit": None}),
         ("blend", {"weights": {}, "parts": {}}),
     ],
 )

@@ -47,9 +47,7 @@ def run(
 
 
 @study_app.command()
-def show(
-    folder: Annotated[Path, typer.Argument(help="The folder of a study.", metavar="STUDY")],
-) -> None:
+def show(folder: Annotated[Path, typer.Argument(help="The folder of a study.", metavar="STUDY")]) -> None:
     """Print the table of a study and what may be said of it, finished or not."""
     from nearfar.cli.study_actions import study_show_command
 

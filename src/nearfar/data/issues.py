@@ -26,13 +26,7 @@ class Ledger:
     """Problems beyond the cap."""
 
     def problem(
-        self,
-        message: str,
-        remedy: str,
-        *,
-        line: int | None = None,
-        column: str | None = None,
-        value: object = ...,
+        self, message: str, remedy: str, *, line: int | None = None, column: str | None = None, value: object = ...
     ) -> None:
         """Enter a problem; ``value`` is what stood there."""
         if len(self.problems) >= CAP:

@@ -195,13 +195,7 @@ class VectorFile:
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
-        account = {
-            "format": FORMAT,
-            "done": done,
-            "shape": list(self.shape),
-            "dtype": DTYPE.str,
-            "origin": self.origin,
-        }
+        account = {"format": FORMAT, "done": done, "shape": list(self.shape), "dtype": DTYPE.str, "origin": self.origin}
         aside = self.account.with_name(f"{self.account.name}.new")
         with aside.open("w", encoding="utf-8") as file:
             file.write(json.dumps(account, indent=2) + "\n")

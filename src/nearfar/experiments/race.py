@@ -75,13 +75,7 @@ class Race:
     """The contenders, how far they are, and who is still in it."""
 
     def __init__(
-        self,
-        request: Request,
-        prepared: Prepared,
-        watcher: Watcher,
-        clock: Clock,
-        state: State,
-        workers: int | None,
+        self, request: Request, prepared: Prepared, watcher: Watcher, clock: Clock, state: State, workers: int | None
     ) -> None:
         self.request, self.prepared, self.watcher = request, prepared, watcher
         self.clock, self.state, self.workers = clock, state, workers

@@ -285,12 +285,7 @@ def _made(rows: Records, spec: DataSpec, name: str, role: str) -> Records:
 
 
 def _edited(
-    values: Values,
-    entries: Sequence[Values],
-    dev: str | None,
-    table: PublishedTable,
-    changes: Values,
-    wishes: Wishes,
+    values: Values, entries: Sequence[Values], dev: str | None, table: PublishedTable, changes: Values, wishes: Wishes
 ) -> Values:
     """A study file with the data that is there, and with all wishes."""
     study = values["study"]

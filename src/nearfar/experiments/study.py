@@ -275,10 +275,7 @@ def with_key(values: Mapping[str, Any], key: str, value: object) -> Values:
     """
     first, _, rest = key.partition(".")
     inner = values.get(first)
-    return {
-        **values,
-        first: with_key(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
-    }
+    return {**values, first: with_key(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value}
 
 
 def with_paths(values: Mapping[str, Any], recipe: Recipe) -> Values:

@@ -371,8 +371,7 @@ class SimCSE:
     learning_rate: Annotated[float | None, _LearningRate] = None
     temperature: Annotated[float, _Temperature] = 0.05
     projection: Annotated[
-        bool,
-        Key("Whether a layer stands between the vectors and the objective while training on plain texts."),
+        bool, Key("Whether a layer stands between the vectors and the objective while training on plain texts.")
     ] = True
     hard_negative_weight: Annotated[
         float, Key("What is added to the similarity of a row's own negative, for triplets.")

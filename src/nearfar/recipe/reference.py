@@ -80,12 +80,7 @@ def description(table: type) -> dict[str, str]:
 def describe(table: type) -> dict[str, Any]:
     """An objective in plain data: what its docstring says, and its settings."""
     settings = [
-        {
-            "key": entry.name,
-            "kind": phrase(entry.kind, entry.key),
-            "default": _default(entry),
-            "doc": entry.key.about,
-        }
+        {"key": entry.name, "kind": phrase(entry.kind, entry.key), "default": _default(entry), "doc": entry.key.about}
         for entry in entries(table).values()
         if entry.name != "name"
     ]

@@ -96,8 +96,7 @@ class Encoder:
             below=1),
     ] = 0.0  # fmt: skip
     fast: Annotated[
-        bool,
-        Key("Whether BERT, RoBERTa, DistilBERT, ELECTRA and their like compute without padding, which is faster."),
+        bool, Key("Whether BERT, RoBERTa, DistilBERT, ELECTRA and their like compute without padding, which is faster.")
     ] = True
 
 
@@ -212,12 +211,10 @@ class Training:
         ),
     ] = "auto"
     metric: Annotated[
-        Metric,
-        Key('The score on the dev rows that picks the best model; "auto" is what suits the data.'),
+        Metric, Key('The score on the dev rows that picks the best model; "auto" is what suits the data.')
     ] = "auto"
     patience: Annotated[
-        int | None,
-        Key("Stop after this many evaluations without improvement; unset means never.", at_least=1),
+        int | None, Key("Stop after this many evaluations without improvement; unset means never.", at_least=1)
     ] = None
     checkpoint_every: Annotated[
         int | Literal["auto", "epoch"],
@@ -243,10 +240,7 @@ class Stage:
         float | None, Key("Its highest learning rate; unset means training.learning_rate.", above=0, at_most=10)
     ] = None
     batch_size: Annotated[int | None, Key("The rows in its batches; unset means batches.size.", at_least=1)] = None
-    shuffle: Annotated[
-        Shuffle | None,
-        Key("Who shares a batch; unset means batches.shuffle."),
-    ] = None
+    shuffle: Annotated[Shuffle | None, Key("Who shares a batch; unset means batches.shuffle.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

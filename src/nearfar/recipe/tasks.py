@@ -75,14 +75,12 @@ class Task:
         ),
     ] = field(default_factory=Auto)
     head_weight: Annotated[
-        float,
-        Key("The weight of the head's own loss beside an objective that does not train the head.", above=0),
+        float, Key("The weight of the head's own loss beside an objective that does not train the head.", above=0)
     ] = 1.0
     weight: Annotated[float, Key("What the loss of this task counts beside those of the others.", at_least=0)] = 1.0
     batch_size: Annotated[int | None, Key("The rows in its batches; unset means batches.size.", at_least=1)] = None
     metric: Annotated[
-        Metric,
-        Key('The score on its dev rows; "auto" is accuracy for classes and labels, and pearson for scores.'),
+        Metric, Key('The score on its dev rows; "auto" is accuracy for classes and labels, and pearson for scores.')
     ] = "auto"
 
 

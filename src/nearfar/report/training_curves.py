@@ -141,10 +141,7 @@ def dev_scores(journal: Sequence[dict[str, Any]], metric: str) -> Curve:
     """Steps and dev scores of a run, by the metric asked for or by the one that decided."""
     evaluations = [(step, entry) for step, entry in _counted(journal) if entry.get("kind") == "evaluation"]
     return _curve(
-        (
-            step,
-            (entry.get("scores") or {}).get(metric, (entry.get("scores") or {}).get(entry.get("metric"))),
-        )
+        (step, (entry.get("scores") or {}).get(metric, (entry.get("scores") or {}).get(entry.get("metric"))))
         for step, entry in evaluations
     )
 

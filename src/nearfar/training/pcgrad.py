@@ -106,11 +106,7 @@ class Conflicts:
 
 @torch.no_grad()
 def project(
-    gradients: Sequence[Sequence[Tensor | None]],
-    *,
-    seed: int,
-    combine: Combine,
-    tasks: Sequence[str] | None = None,
+    gradients: Sequence[Sequence[Tensor | None]], *, seed: int, combine: Combine, tasks: Sequence[str] | None = None
 ) -> tuple[list[Tensor | None], Conflicts]:
     """PCGrad on the gradients of several tasks, which stay as they are.
 
