@@ -1,20 +1,19 @@
-# One word each: demo, test, check, docs, bench. Each makes its environment first.
+# Every target creates its virtual environment first. `make help` lists all targets.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo-model
 BENCH_VENV ?= .venv-bench
 BENCH ?=
+# The part of the tests that `make quick` runs: all parts by themselves, without whole trainings through the command line.
+QUICK := src tests/objectives tests/batching tests/data tests/recipe tests/evaluation
 
-.PHONY: demo test check docs bench format clean
 .DEFAULT_GOAL := help
+.PHONY: help demo quick test check coverage docs pages changelog hooks format bench clean
 
-help:
-	@echo "make demo    fine-tune the default encoder on the shipped data set, evaluate it, predict a few texts"
-	@echo "make test    run the tests"
-	@echo "make check   ruff, mypy --strict, import-linter"
-	@echo "make docs    build the documentation into site/"
-	@echo "make bench   compare nearfar with its peers on this machine; BENCH=\"--help\" shows what can be chosen"
+help:  ## list all targets
+	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; \
+		do printf '%-16s%s\n' "$$target" "$$text"; done
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'nearfar needs Python 3.11 or newer; set PYTHON=python3.11')"
@@ -32,23 +31,45 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.installed  ## fine-tune the default encoder on the sample data, evaluate it, label a few texts
 	$(BIN)/nearfar check sample:helpdesk
 	$(BIN)/nearfar train sample:helpdesk --out $(DEMO) --overwrite
 	$(BIN)/nearfar evaluate $(DEMO) sample:helpdesk#test
 	$(BIN)/nearfar predict $(DEMO) examples/unseen.txt
 
-test: $(VENV)/.installed-dev
+quick: check  ## while working, under 2 minutes: make check and the fast part of the tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow" $(QUICK)
+
+test: $(VENV)/.installed-dev  ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-check: $(VENV)/.installed-dev
+check: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.installed-dev
+coverage: $(VENV)/.installed-dev  ## run all tests and print how much of src they execute; details in htmlcov/
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
+
+docs: $(VENV)/.installed-dev  ## build the documentation into site/
 	$(BIN)/python -m mkdocs build --strict
+
+pages: changelog  ## regenerate CHANGELOG.md and the reference pages of commands and recipe keys
+	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
+	$(BIN)/python -m nearfar.recipe.reference > docs/reference/recipe.md
+	$(BIN)/python -m nearfar.recipe.task_reference > docs/reference/task-recipe.md
+
+changelog: $(VENV)/.installed-dev  ## regenerate CHANGELOG.md from the news files in changelog.d/
+	$(BIN)/python docs/render_changelog.py
+
+hooks: $(VENV)/.installed-dev  ## install the pre-commit hooks: the same tools as make check, before every commit
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pre-commit
+	$(BIN)/pre-commit install
+
+format: $(VENV)/.installed-dev  ## fix what ruff can fix, and format all files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 # The peers have an environment of their own, and the ONNX backend, which needs other versions, one inside it.
 $(BENCH_VENV)/.installed: benchmarks/requirements.txt pyproject.toml constraints.txt
@@ -65,12 +86,8 @@ $(BENCH_VENV)/onnx/.tried: benchmarks/requirements-onnx.txt | $(BENCH_VENV)/.ins
 		then touch $(BENCH_VENV)/onnx/.installed; else echo "the ONNX backend is left out of the comparison"; fi
 	touch $@
 
-bench: $(BENCH_VENV)/.installed $(BENCH_VENV)/onnx/.tried
+bench: $(BENCH_VENV)/.installed $(BENCH_VENV)/onnx/.tried  ## compare with other libraries; BENCH="--help" lists options
 	$(BENCH_VENV)/bin/python -m benchmarks.compare $(BENCH)
 
-format: $(VENV)/.installed-dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
-
-clean:
-	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DEMO)
+clean:  ## delete what builds, tools and the demo leave behind
+	rm -rf build dist site htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DEMO)

@@ -1,0 +1,63 @@
+"""One set of commands everywhere: the Makefile, its help, the pre-commit hooks and the hosted CI agree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests.docs.blocks import ROOT
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE)
+
+
+def recipe(target: str) -> list[str]:
+    """The commands of a target of the Makefile, without the path of the environment."""
+    [body] = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    return [line.strip().replace("$(BIN)/", "") for line in body.splitlines()]
+
+
+def test_help_lists_every_target():
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == TARGETS
+    assert {"demo", "quick", "test", "check", "coverage", "docs", "changelog", "hooks", "bench"} <= set(TARGETS)
+    assert all(len(line) < 120 for line in done.stdout.splitlines())
+
+
+def test_every_target_is_phony():
+    [phony] = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert sorted(phony.split()) == sorted(TARGETS)
+
+
+def test_quick_runs_folders_that_exist():
+    [chosen] = re.findall(r"^QUICK := (.*)$", MAKEFILE, re.MULTILINE)
+    assert len(chosen.split()) >= 4
+    assert all((ROOT / folder).is_dir() for folder in chosen.split())
+
+
+def test_the_hooks_are_the_tools_of_make_check():
+    """Local hooks only: nothing is fetched, and a commit is held to what ``make check`` asks for."""
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert [repo["repo"] for repo in repos] == ["local"]
+    hooks = repos[0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    entries = [hook["entry"].removeprefix(".venv/bin/") for hook in hooks]
+    assert entries == [command.removesuffix(" .") for command in recipe("check")]
+
+
+def test_the_hosted_ci_calls_make_targets_only():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    [job] = workflow["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands == ["make check", "make test", "make docs"]
+    assert {command.removeprefix("make ") for command in commands} <= set(TARGETS)
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
+
+
+@pytest.mark.parametrize("target", ["test", "coverage"])
+def test_coverage_runs_the_tests_as_make_test_does(target):
+    [command] = recipe(target)
+    assert command.startswith("python -m pytest -n 2 --dist loadgroup")
