@@ -32,35 +32,35 @@ from nearfar.pipeline.multitask import HEAD_FACTOR
 TASKS = {"sst": ("cs224n_sst", "train"), "quora": ("cs224n_quora", "train_proxy"), "sts": ("cs224n_sts", "train")}
 SCORES = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson"}
 DPHA = {"kind": "joint-difference-activated", "symmetric": False}
-TWICE = {"kind": "sampled", "by": "proportional"}  # Quora has twice the rows, and so twice the batches
+TWICE = {"kind": "sampled", "sampling": "proportional"}  # Quora has twice the rows, and so twice the batches
 
 CONTENDERS: dict[str, dict[str, Any]] = {
     "single-sst": {"tasks": ["sst"]},
     "single-quora": {"tasks": ["quora"]},
     "single-sts": {"tasks": ["sts"]},
-    "concat": {"turns": TWICE, "head": {"kind": "concat"}},
-    "concat-features": {"turns": TWICE, "head": {"kind": "concat", "difference": True, "product": True}},
-    "cosine": {"turns": TWICE, "head": {"kind": "cosine"}},
-    "sequential": {"turns": {"kind": "sequential", "order": ["quora", "sst", "sts"]}},
-    "round-robin": {"turns": {"kind": "round-robin", "order": ["sst", "sts", "quora"]}},
-    "sampled": {"turns": TWICE},
-    "annealed": {"turns": {"kind": "annealed"}},
-    "sampled+shared": {"turns": TWICE, "shared_layer": True},
-    "sampled+shared+dpha": {"turns": TWICE, "shared_layer": True, "head": DPHA},
+    "concat": {"schedule": TWICE, "head": {"kind": "concat"}},
+    "concat-features": {"schedule": TWICE, "head": {"kind": "concat", "difference": True, "product": True}},
+    "cosine": {"schedule": TWICE, "head": {"kind": "cosine"}},
+    "sequential": {"schedule": {"kind": "sequential", "order": ["quora", "sst", "sts"]}},
+    "round-robin": {"schedule": {"kind": "round-robin", "order": ["sst", "sts", "quora"]}},
+    "sampled": {"schedule": TWICE},
+    "annealed": {"schedule": {"kind": "annealed"}},
+    "sampled+shared": {"schedule": TWICE, "shared_layer": True},
+    "sampled+shared+dpha": {"schedule": TWICE, "shared_layer": True, "head": DPHA},
     "sampled+shared+dpha-symmetric": {
-        "turns": TWICE, "shared_layer": True, "head": {"kind": "joint-difference-activated"},
+        "schedule": TWICE, "shared_layer": True, "head": {"kind": "joint-difference-activated"},
     },
     "sampled+shared+dpha+accumulate": {
-        "turns": TWICE, "shared_layer": True, "head": DPHA, "training": {"accumulate": 3}, "parts": 3,
+        "schedule": TWICE, "shared_layer": True, "head": DPHA, "training": {"accumulate": 3}, "parts": 3,
     },
     "sampled+shared+dpha+surgery": {
-        "turns": TWICE, "shared_layer": True, "head": DPHA, "parts": 3,
-        "training": {"surgery": "pcgrad", "accumulate": 3},
+        "schedule": TWICE, "shared_layer": True, "head": DPHA, "parts": 3,
+        "training": {"gradient_surgery": "pcgrad", "accumulate": 3},
     },
     "sampled+shared+dpha+uncertainty": {
-        "turns": TWICE, "shared_layer": True, "head": DPHA, "training": {"weighting": "uncertainty"},
+        "schedule": TWICE, "shared_layer": True, "head": DPHA, "training": {"weighting": "uncertainty"},
     },
-    "sampled+shared+dpha+simcse": {"turns": TWICE, "shared_layer": True, "head": DPHA, "simcse": True},
+    "sampled+shared+dpha+simcse": {"schedule": TWICE, "shared_layer": True, "head": DPHA, "simcse": True},
 }  # fmt: skip
 """Surgery takes steps of three batches, so its plain counterpart is the one that accumulates three; both have batches
 of a third of the size, and so as many steps as the others."""
@@ -155,7 +155,7 @@ def recipe_values(name: str, seed: int, folder: Path, settings: argparse.Namespa
         },
         "task": tasks,
     }  # fmt: skip
-    values |= {key: chosen[key] for key in ("turns", "shared_layer") if key in chosen}
+    values |= {key: chosen[key] for key in ("schedule", "shared_layer") if key in chosen}
     if chosen.get("simcse"):
         few(settings.source / "nli_triplets" / "train.jsonl.gz", settings.pretrain, seed, folder / "nli.jsonl")
         data = {"train": str(folder / "nli.jsonl"), "dev": 0}

@@ -97,12 +97,12 @@ def test_more_similar_rows_meet_than_by_chance(kind):
 )
 def test_settings_below_one_are_refused(kind, setting):
     """By name."""
-    told = {"every": "refresh", "shingle": "words"}.get(setting, setting)  # what a recipe calls them
+    told = {"every": "refresh", "shingle": "shingle_size"}.get(setting, setting)  # what a recipe calls them
     with pytest.raises(SettingError, match=rf"batches\.{told} must be 1 or more, got 0"):
         kind(rows=30, size=8, seed=1, vectors=Learning(), **{setting: 0})
 
 
 def test_a_shingle_of_more_neighbors_than_looked_at_is_refused():
     """Before any vector is made."""
-    with pytest.raises(SettingError, match=r"words is 6, but only 5 neighbors"):
+    with pytest.raises(SettingError, match=r"shingle_size is 6, but only 5 neighbors"):
         NeighborIds(rows=30, size=8, seed=1, vectors=Learning(), shingle=6)

@@ -159,5 +159,5 @@ def test_texts_are_read_in_slices():
 
 def test_an_empty_shingle_is_refused():
     """At least one word."""
-    with pytest.raises(SettingError, match=r"batches\.words must be 1 word or more, got 0"):
+    with pytest.raises(SettingError, match=r"batches\.shingle_size must be 1 word or more, got 0"):
         Words(texts=["a b"], size=8, seed=1, shingle=0)

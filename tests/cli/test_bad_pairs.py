@@ -264,7 +264,7 @@ def test_a_temperature_that_is_not_above_zero_is_refused(value: str) -> None:
     assert "above 0" in said or "number" in said
 
 
-@pytest.mark.parametrize("shuffle", ["neighbors", "words", "clusters", "neighbor-ids"])
+@pytest.mark.parametrize("shuffle", ["neighbors", "shingles", "clusters", "neighbor-ids"])
 def test_a_group_larger_than_the_batch_is_refused(shuffle: str) -> None:
     """With both settings and both ways out."""
     settings = ("--set", f"batches.shuffle={shuffle}", "--set", "batches.size=4", "--set", "batches.group=8")

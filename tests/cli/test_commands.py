@@ -18,6 +18,7 @@ from nearfar.cli import main
 from nearfar.cli.train import gather_overrides
 from nearfar.encoding import find
 from nearfar.encoding.encoder import open_tokenizer
+from nearfar.recipe.aliases import _note
 
 TEXTS = [
     ("a ripe apple and a plum", "fruit"),
@@ -358,3 +359,14 @@ def test_pairs_are_joined_for_classification(folder):
     code, _, errors = call("predict", "paired", "train.jsonl")
     assert code == 1
     assert "pairs" in errors
+
+
+def test_former_names_of_keys_are_noted_once(folder, monkeypatch):
+    """The note says what the key is called now; the recipe that is printed has the present name."""
+    monkeypatch.chdir(folder)
+    _note.cache_clear()
+    code, out, errors = call("train", "train.jsonl", "--encoder", "toy", "--set", "batches.words=2", "--dry-run")
+    assert code == 0, errors
+    assert errors.count("note: batches.words is now batches.shingle_size") == 1
+    assert "shingle_size = 2" in out
+    assert "\nwords = " not in out

@@ -94,13 +94,13 @@ def test_recipes_are_those_of_the_paper(data, tmp_path):
         assert (sst.head.kind, sst.head.dropout) == ("linear", quora.head.dropout)
         assert not quora.head.symmetric
         assert (recipe.training.learning_rate, recipe.training.head_learning_rate) == (1e-5, 1e-5)
-        assert (recipe.training.surgery == "pcgrad") == ("surgery" in name)
+        assert (recipe.training.gradient_surgery == "pcgrad") == ("surgery" in name)
         assert bool(recipe.stage) == ("simcse" in name)
-        assert recipe.turns.weights == ({"quora": 2} if "activated" in name else {})
+        assert recipe.schedule.weights == ({"quora": 2} if "activated" in name else {})
         assert all(task.data.limit == 20 for task in recipe.task)
-    assert recipes["sequential"].turns.order == ("quora", "sst", "sts")
-    assert recipes["round-robin"].turns.order == ("sst", "sts", "sst", "sts", "quora")
-    assert (recipes["sampled-activated-simcse"].stage[0].epochs, recipes["sampled"].turns.by) == (3, "weights")
+    assert recipes["sequential"].schedule.order == ("quora", "sst", "sts")
+    assert recipes["round-robin"].schedule.order == ("sst", "sts", "sst", "sts", "quora")
+    assert (recipes["sampled-activated-simcse"].stage[0].epochs, recipes["sampled"].schedule.sampling) == (3, "weights")
 
 
 def test_settings_and_wishes_lie_over_the_contenders(data, tmp_path):
@@ -295,4 +295,4 @@ def test_the_table_is_run_once_and_printed_beside_the_published_figures(data, tm
     assert "quora / sst" in page, "conflicts of the contender with surgery"
     status, out, err = in_process("train", tmp_path / "out" / "sampled.toml", "--dry-run", "--out", tmp_path / "m")
     assert status == 0, err
-    assert 'by = "weights"' in out
+    assert 'sampling = "weights"' in out

@@ -302,12 +302,12 @@ def test_two_views_that_are_the_same_are_told_of(objective, encoder, same, files
     assert ("note: toy has no dropout here, so both views of a text are the same" in told.getvalue()) is same
 
 
-@pytest.mark.parametrize("shuffle", ["words", "neighbors"])
+@pytest.mark.parametrize("shuffle", ["shingles", "neighbors"])
 def test_plain_texts_have_one_side_by_which_they_sit_together(shuffle, files, tmp_path):
-    """Both views are of the same text, so batches.by makes no difference."""
+    """Both views are of the same text, so batches.neighbor_text makes no difference."""
     found = []
     for side in ("left", "right"):
-        batches, out = {"shuffle": shuffle, "by": side, "group": 4}, tmp_path / side
+        batches, out = {"shuffle": shuffle, "neighbor_text": side, "group": 4}, tmp_path / side
         run(recipe_of(files["plain"], {"name": "simcse"}, batches=batches, training={"epochs": 1}), out)
         found.append(digest(out))
     assert found[0] == found[1]

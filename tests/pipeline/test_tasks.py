@@ -61,7 +61,7 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     """One run with surgery, learned weights and a shared layer."""
     out = tmp_path_factory.mktemp("run") / "model"
     recipe = task_recipe(
-        folder, shared_layer=True, training={"surgery": "pcgrad", "weighting": "uncertainty"},
+        folder, shared_layer=True, training={"gradient_surgery": "pcgrad", "weighting": "uncertainty"},
         same={"head": HEADS["joint-difference-activated"]}, close={"head": HEADS["concat"]},
     )  # fmt: skip
     summary, said = trained(recipe, out)
@@ -72,7 +72,7 @@ def test_a_run_prints_the_batches_of_each_task(model):
     _, _, said = model
     assert "batches of an epoch: 10 batches: kind 4 (1 times its 4 batches), same 3 (1 times its 3 batches), " in said
     assert "so a step has 3 batches" in said
-    assert "surgery: pcgrad; weights by uncertainty; 3 batches a step; 2 epochs; 8 steps" in said
+    assert "gradient surgery: pcgrad; weights by uncertainty; 3 batches a step; 2 epochs; 8 steps" in said
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -217,8 +217,11 @@ def test_every_head_trains_on_labels_and_on_scores(name, folder, tmp_path):
         ({"kind": "sequential"}, {"kind": 8, "same": 6, "close": 6}),
         ({"kind": "round-robin"}, {"kind": 8, "same": 8, "close": 8}),
         ({"kind": "round-robin", "order": ["close", "kind", "close", "same"]}, {"kind": 8, "same": 8, "close": 16}),
-        ({"kind": "sampled", "by": "weights", "weights": {"same": 2}, "steps": 8}, {"kind": 4, "same": 8, "close": 4}),
-        ({"kind": "sampled", "by": "temperature", "temperature": 2}, {"kind": 8, "same": 6, "close": 6}),
+        (
+            {"kind": "sampled", "sampling": "weights", "weights": {"same": 2}, "steps": 8},
+            {"kind": 4, "same": 8, "close": 4},
+        ),
+        ({"kind": "sampled", "sampling": "temperature", "temperature": 2}, {"kind": 8, "same": 6, "close": 6}),
         ({"kind": "annealed"}, {"kind": 8, "same": 6, "close": 6}),
     ],
 )
@@ -283,8 +286,8 @@ def test_a_stage_before_the_tasks_trains_the_encoder(folder, tmp_path):
 def test_tensorboard_gets_the_curves_of_every_task(folder, tmp_path):
     """Losses, cosines and dev scores under the names of the tasks, with all settings; the result is the same."""
     pytest.importorskip("tensorboard", reason="pip install 'nearfar[tensorboard]'")
-    plain, _ = trained(task_recipe(folder, training={"surgery": "pcgrad"}), tmp_path / "plain")
-    recipe = task_recipe(folder, training={"surgery": "pcgrad", "trackers": ["tensorboard"]})
+    plain, _ = trained(task_recipe(folder, training={"gradient_surgery": "pcgrad"}), tmp_path / "plain")
+    recipe = task_recipe(folder, training={"gradient_surgery": "pcgrad", "trackers": ["tensorboard"]})
     summary, _ = trained(recipe, tmp_path / "watched")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -305,7 +308,7 @@ def test_tensorboard_gets_the_curves_of_every_task(folder, tmp_path):
 
 def test_the_memory_of_surgery_is_told(folder, tmp_path):
     """One set of gradients of the shared weights for each further task."""
-    _, said = trained(task_recipe(folder, training={"surgery": "pcgrad", "epochs": 1}), tmp_path / "model")
+    _, said = trained(task_recipe(folder, training={"gradient_surgery": "pcgrad", "epochs": 1}), tmp_path / "model")
     weights = sum(tensor.numel() for tensor in load_file(tmp_path / "model" / "model.safetensors").values())
     told = int(re.search(r"surgery holds ([\d,]+) MB", said)[1].replace(",", ""))
 
@@ -318,7 +321,7 @@ def test_three_tasks_are_learned_by_one_model(surgery, folder, tmp_path):
     files = {"kind": "texts.csv", "same": "labels.jsonl", "close": "scores.jsonl"}
     data = {f"{name}_data": {"dev": str(folder / file)} for name, file in files.items()}
     recipe = task_recipe(
-        folder, training={"epochs": 26, "surgery": surgery, "learning_rate": 2e-3, "head_learning_rate": 1e-2},
+        folder, training={"epochs": 26, "gradient_surgery": surgery, "learning_rate": 2e-3, "head_learning_rate": 1e-2},
         same={"head": HEADS["joint-difference-activated"]}, close={"head": HEADS["concat"]}, shared_layer=True, **data,
     )  # fmt: skip
     summary, _ = trained(recipe, tmp_path / "model")
@@ -383,19 +386,19 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
         ({"same": {"metric": "pearson"}}, SettingError, "choose one of accuracy, f1_macro, f1_weighted"),
         ({"same_data": {"dev": 0}}, SettingError, "task 'same' has no dev data (24 training rows), but the mean"),
         ({"kind_data": {"train": "triplets.jsonl", "dev": 0}}, DataError, "needs texts with a class, or pairs with a label"),
-        ({"turns": {"weights": {"kind": 0, "same": 0, "close": 0}}}, SettingError, "sum to zero"),
-        ({"turns": {"weights": {"knd": 1}}}, SettingError, "Did you mean 'kind'?"),
-        ({"turns": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "never comes to 'same'"),
-        ({"turns": {"kind": "sequential", "steps": 5}}, SettingError, "turns.steps changes nothing"),
-        ({"turns": {"kind": "round-robin", "by": "square-root"}}, SettingError, 'changes nothing where turns.kind is "round'),
-        ({"turns": {"kind": "annealed", "by": "square-root"}}, SettingError, "turns.by changes nothing"),
-        ({"turns": {"drop": 0.5}}, SettingError, "turns.drop changes nothing"),
-        ({"turns": {"by": "temperature"}}, SettingError, "[turns]: tasks sampled by temperature need one above 0"),
+        ({"schedule": {"weights": {"kind": 0, "same": 0, "close": 0}}}, SettingError, "sum to zero"),
+        ({"schedule": {"weights": {"knd": 1}}}, SettingError, "Did you mean 'kind'?"),
+        ({"schedule": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "never comes to 'same'"),
+        ({"schedule": {"kind": "sequential", "steps": 5}}, SettingError, "schedule.steps changes nothing"),
+        ({"schedule": {"kind": "round-robin", "sampling": "square-root"}}, SettingError, 'changes nothing where schedule.kind is "round'),
+        ({"schedule": {"kind": "annealed", "sampling": "square-root"}}, SettingError, "schedule.sampling changes nothing"),
+        ({"schedule": {"drop": 0.5}}, SettingError, "schedule.drop changes nothing"),
+        ({"schedule": {"sampling": "temperature"}}, SettingError, "[schedule]: tasks sampled by temperature need one above 0"),
         ({"same": {"head": {"kind": "concat", "symmetric": False}}}, SettingError, "symmetric is a setting of the joint"),
-        ({"turns": {"weights": {"kind": 0, "same": 0}}, "training": {"surgery": "pcgrad"}}, SettingError, "leaves 'close' alone"),
+        ({"schedule": {"weights": {"kind": 0, "same": 0}}, "training": {"gradient_surgery": "pcgrad"}}, SettingError, "leaves 'close' alone"),
         ({"kind_data": {"train": "plain.csv"}}, DataError, "task 'kind' needs texts with a class, or pairs"),
-        ({"turns": {"kind": "sequential"}, "training": {"surgery": "pcgrad"}}, SettingError, "one task after the other"),
-        ({"tasks": ("kind",), "training": {"surgery": "pcgrad"}}, SettingError, 'there is one task; set it to "none".'),
+        ({"schedule": {"kind": "sequential"}, "training": {"gradient_surgery": "pcgrad"}}, SettingError, "one task after the other"),
+        ({"tasks": ("kind",), "training": {"gradient_surgery": "pcgrad"}}, SettingError, 'there is one task; set it to "none".'),
         ({"training": {"trackers": ["wandb"]}}, SettingError, "trackers names wandb, which is not installed"),
         ({"kind": {"objective": {"name": "batch-softmax"}}}, SettingError, "it compares pairs of texts, and the task"),
         ({"close": {"objective": {"name": "cross-entropy"}}}, SettingError, "it needs classes, and the pairs have scores"),
@@ -470,12 +473,12 @@ def child(children: Any, *arguments: Any) -> int:
 
 RUNS: dict[str, tuple[dict[str, Any], list[int]]] = {
     "surgery": (
-        {"training": {"surgery": "pcgrad", "weighting": "uncertainty"}, "shared_layer": True,
+        {"training": {"gradient_surgery": "pcgrad", "weighting": "uncertainty"}, "shared_layer": True,
          "same": {"head": {"kind": "joint-difference-activated"}}},
         [2, 7],
     ),
-    "one after the other": ({"turns": {"kind": "sequential"}, "close": {"head": {"kind": "concat"}}}, [13]),
-    "sampled": ({"turns": {"by": "square-root"}, "kind": {"objective": {"name": "triple-entropy"}}}, [6]),
+    "one after the other": ({"schedule": {"kind": "sequential"}, "close": {"head": {"kind": "concat"}}}, [13]),
+    "sampled": ({"schedule": {"sampling": "square-root"}, "kind": {"objective": {"name": "triple-entropy"}}}, [6]),
 }  # fmt: skip
 
 
@@ -557,7 +560,7 @@ def test_the_objective_of_a_task_has_its_own_rate_threshold_and_temperature(fold
     ("changes", "error", "message"),
     [
         ({"kind": {"objective": {"name": "batch-softmax"}}}, SettingError, "it compares pairs of texts"),
-        ({"turns": {"kind": "round-robin", "order": ["knd"]}, "training": {"evaluate_every": "epoch"}}, SettingError, "'knd'"),
+        ({"schedule": {"kind": "round-robin", "order": ["knd"]}, "training": {"evaluate_every": "epoch"}}, SettingError, "'knd'"),
         ({"kind": {"objective": {"name": "supcon"}, "batch_size": 1}}, SettingError, "set batch_size to 2 or more"),
         ({"stage": [{"data": {"train": "nowhere.txt"}, "objective": {"name": "simcse"}}]}, DataError, "nowhere.txt: there is"),
         ({"stage": [{"data": {"train": "plain.csv"}, "objective": {"name": "supcon"}}]}, DataError, "recognized as the label"),

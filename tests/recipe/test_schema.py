@@ -100,12 +100,12 @@ def test_the_defaults():
         "per_class": 4,
         "group": 8,
         "candidates": 500,
-        "by": "left",
+        "neighbor_text": "left",
         "reverse": True,
         "refresh": 1,
         "clusters": 300,
-        "words": 1,
-        "apart": False,
+        "shingle_size": 1,
+        "separate_duplicates": False,
     }
     training = {part.name: getattr(recipe.training, part.name) for part in fields(Training)}
     assert training == {

@@ -18,9 +18,9 @@ from nearfar.recipe.tasks import (
     TaskBatches,
     TaskHead,
     TaskRecipe,
+    TaskSchedule,
     TaskStage,
     TaskTraining,
-    Turns,
     build_task_recipe,
     has_tasks,
     read_task_recipe,
@@ -30,12 +30,12 @@ from nearfar.recipe.tasks import (
 TEXT = """
 shared_layer = true
 
-[turns]
+[schedule]
 kind = "sampled"
 weights = { quora = 2.0 }
 
 [training]
-surgery = "pcgrad"
+gradient_surgery = "pcgrad"
 
 [[stage]]
 objective = { name = "simcse" }
@@ -71,7 +71,11 @@ def test_a_recipe_says_what_the_file_says_and_paths_count_from_it(tmp_path):
     recipe = read_task_recipe(path)
 
     one, other = recipe.task
-    assert (recipe.shared_layer, recipe.turns.weights, recipe.training.surgery) == (True, {"quora": 2.0}, "pcgrad")
+    assert (recipe.shared_layer, recipe.schedule.weights, recipe.training.gradient_surgery) == (
+        True,
+        {"quora": 2.0},
+        "pcgrad",
+    )
     assert one.objective == SupCon(temperature=0.2)
     assert one.data.train == str(tmp_path / "sst.csv")
     assert one.data.dev == str(tmp_path / "dev.csv")
@@ -110,7 +114,7 @@ def test_only_files_with_tasks_are_recipes_with_tasks(tmp_path):
     [
         (two(name="one"), "two tasks have the name 'one', the first and the second. Give one of them another name"),
         (two(name="mean"), "a task cannot have the name mean, which is that of the score over all tasks"),
-        ({**two(), "training": {"combine": "sum"}}, "there is no surgery after which it would count"),
+        ({**two(), "training": {"combine": "sum"}}, "which has no effect without gradient surgery"),
         (two(name="a.b"), "a task cannot have this name (got 'a.b'). Use letters"),
         ({"task": []}, "there is no task. Add [[task]]"),
         ({"task": [{**one, "weight": 0} for one in two()["task"]]}, "the weights of all tasks (one, two) sum to zero"),
@@ -148,7 +152,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
 
 
 def test_every_key_has_one_sentence():
-    tables = [TaskRecipe, Task, TaskHead, TaskBatches, Turns, TaskTraining, TaskStage]
+    tables = [TaskRecipe, Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining, TaskStage]
     sentences = [(table, entry) for table in tables for entry in entries(table).values()]
     assert len(sentences) == 25 + 7 + len(entries(TaskTraining)) + 6
     for table, entry in sentences:
@@ -156,13 +160,13 @@ def test_every_key_has_one_sentence():
         assert about.endswith("."), (table, entry.name)
         assert about[0].isupper() or about[0] == '"', (table, entry.name)
         assert about.count(". ") == 0, (table, entry.name)
-    assert set(entries(TaskTraining)) == {*entries(Training), "surgery", "combine", "weighting"}
+    assert set(entries(TaskTraining)) == {*entries(Training), "gradient_surgery", "combine", "weighting"}
 
 
 def test_the_committed_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "reference" / "task-recipe.md"
     command = ".venv/bin/python -m nearfar.recipe.task_reference > docs/reference/task-recipe.md"
     assert page.read_text(encoding="utf-8") == task_reference(), f"The page is out of date. Run: {command}"
-    for table in (Task, TaskHead, TaskBatches, Turns, TaskTraining):
+    for table in (Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining):
         for name in entries(table):
             assert f"| `{name}` |" in task_reference() or name in ("data", "head", "objective")

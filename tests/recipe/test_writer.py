@@ -76,7 +76,7 @@ def test_every_objective_reads_the_same_alone_and_in_a_stage(name):
 def test_a_blend_keeps_the_order_of_its_parts_and_stages_follow_each_other():
     """What TOML wants: plain keys, then inner tables, all of one entry before the next."""
     blend = Blend(weights={"z": 0.5, "a b": 1.0}, parts={"z": BatchSoftmax(), "a b": CosineMSE(learning_rate=0.1)})
-    stages = (Stage(objective=blend, epochs=1), Stage(epochs=2), Stage(objective=blend, shuffle="words"))
+    stages = (Stage(objective=blend, epochs=1), Stage(epochs=2), Stage(objective=blend, shuffle="shingles"))
     recipe = Recipe(data=Data(train="a.csv"), objective=blend, stage=stages)
     assert_round_trip(recipe)
     text = to_toml(recipe)

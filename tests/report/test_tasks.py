@@ -34,7 +34,9 @@ def run(tmp_path_factory):
         for word in ("owl", "fig", "saw") for other in ("elm", "fig", "rake", "wolf")
     ]  # fmt: skip
     (folder / "close-dev.jsonl").write_text("\n".join(lines) + "\n")
-    recipe = task_recipe(folder, training={"surgery": "pcgrad"}, close_data={"dev": str(folder / "close-dev.jsonl")})
+    recipe = task_recipe(
+        folder, training={"gradient_surgery": "pcgrad"}, close_data={"dev": str(folder / "close-dev.jsonl")}
+    )
     run_tasks(recipe, folder / "model", console=Console(file=io.StringIO()))
     return folder
 
@@ -60,9 +62,9 @@ def test_the_mean_and_the_settings_of_all_tasks_are_told(run):
     assert f"Mean over the tasks: {mean:.4f} on the dev rows, by which the weights were chosen." in read.texts["scores"]
     assert "rows–" not in read.texts["scores"]
     settings = read.texts["settings"]
-    assert 'turns.kind = "sampled"' in settings
+    assert 'schedule.kind = "sampled"' in settings
     assert 'task.close.head.kind = "joint"' in settings
-    assert 'training.surgery = "pcgrad"' in settings
+    assert 'training.gradient_surgery = "pcgrad"' in settings
     assert str(run) not in settings
 
 

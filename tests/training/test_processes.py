@@ -92,7 +92,7 @@ def train_tasks(folder: Path, processes: int) -> Path:
         "encoder": {"name": "toy", "max_length": 24, "dropout": 0.0},
         "shared_layer": True,
         "batches": {"size": 7},
-        "training": {"epochs": 2, "learning_rate": 1e-3, "surgery": "pcgrad", "accumulate": 3, "clip": 0.5,
+        "training": {"epochs": 2, "learning_rate": 1e-3, "gradient_surgery": "pcgrad", "accumulate": 3, "clip": 0.5,
                      "precision": "fp32"},
         "stage": [{"data": {"train": str(folder / "scores.jsonl"), "dev": 0}, "objective": {"name": "cosine-mse"},
                    "batch_size": 8}],

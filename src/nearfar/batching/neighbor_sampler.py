@@ -161,11 +161,11 @@ class NeighborIds(_Encoded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(neighbors=self.neighbors, words=self.shingle)
+        _positive(neighbors=self.neighbors, shingle_size=self.shingle)
         if self.shingle > self.neighbors:
             raise SettingError(
-                f"batches.words is {self.shingle}, but only {self.neighbors} neighbors are looked at; "
-                "try batches.words = 1."
+                f"batches.shingle_size is {self.shingle}, but only {self.neighbors} neighbors are looked at; "
+                "try batches.shingle_size = 1."
             )
 
     def _groups(self, vectors: Vectors, source: np.random.Generator) -> Groups:

@@ -72,7 +72,7 @@ class Words:
     def __post_init__(self) -> None:
         check_groups(rows=len(self.texts), size=self.size, group=self.group, same=self.same)
         if self.shingle < 1:
-            raise SettingError(f"batches.words must be 1 word or more, got {self.shingle}; try 1 or 2.")
+            raise SettingError(f"batches.shingle_size must be 1 word or more, got {self.shingle}; try 1 or 2.")
 
     def __len__(self) -> int:
         return -(-len(self.texts) // self.size)

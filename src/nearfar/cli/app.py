@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -61,6 +62,9 @@ def _root(
     if version:
         typer.echo(f"nearfar {__version__}")
         raise typer.Exit
+    logger = logging.getLogger("nearfar")
+    if not any(isinstance(handler, _Notes) for handler in logger.handlers):
+        logger.addHandler(_Notes())
 
 
 @app.command()
@@ -534,6 +538,13 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+class _Notes(logging.Handler):
+    """What the library logs, as notes on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _tell(f"note: {record.getMessage()}")
 
 
 def _tell(text: str) -> None:

@@ -31,7 +31,7 @@ from nearfar.recipe.tasks import task_toml
 
 NAME = 16
 """Letters of a trial's name."""
-LAID_OVER = ("encoder", "batches", "training", "turns")
+LAID_OVER = ("encoder", "batches", "training", "schedule")
 """Tables of a recipe that shared values, a contender and other settings have in common."""
 
 
@@ -105,7 +105,7 @@ def plan_table(paper: Paper, table: PublishedTable, data: Path, out: Path, wishe
         name=f"{paper.name}, table {table.number}", metric=MEAN, baseline=table.baseline, seeds=seeds, folds=1,
         data=(DataSet(name=name, file=str(data), limits=(wishes.limit,), digest=_digest(whole), rows=found.trained,
                       kind=TASKS),),
-        contenders={name: {key: own[key] for key in ("turns", "training", "batches") if key in own}
+        contenders={name: {key: own[key] for key in ("schedule", "training", "batches") if key in own}
                     for name, own in contenders.items()},
         cells=tuple(cells),
     )  # fmt: skip

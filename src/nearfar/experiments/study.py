@@ -39,7 +39,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from nearfar.data import SIZES
 from nearfar.errors import Problem, RecipeError, did_you_mean
 from nearfar.experiments.records import cell_name
-from nearfar.recipe import Recipe, read_recipe, resolve_paths
+from nearfar.recipe import Override, Recipe, read_recipe, resolve_paths
+from nearfar.recipe.aliases import present_names, present_override
 from nearfar.recipe.keys import Key
 from nearfar.recipe.literals import Path as KeyPath
 from nearfar.recipe.literals import printable
@@ -338,8 +339,9 @@ def _flatten_space(table: Values, lines: Lines, path: KeyPath) -> None:
             if isinstance(value, dict) and not {"low", "high", "log"} & value.keys():
                 visit(value, inner)
             else:
-                flat[".".join(inner)] = value
-                lines.setdefault((*path, ".".join(inner)), lines.get((*path, *inner), 0))
+                key = ".".join(present_override(Recipe, Override(inner, None, "")).path)
+                flat[key] = value
+                lines.setdefault((*path, key), lines.get((*path, *inner), 0))
 
     visit(space, ())
     assert isinstance(search, dict)
@@ -362,6 +364,7 @@ def _merged(layers: list[tuple[Values, Lines]]) -> tuple[Values, Lines]:
     values: Values = {}
     lines: Lines = {}
     for layer, found in layers:
+        layer, found, _ = present_names(Recipe, layer, found)  # one layer may have a key under its former name
         if "objective" in layer and "stage" not in layer:  # stages would be trained in place of it
             values.pop("stage", None)
             lines = {path: line for path, line in lines.items() if path[0] != "stage"}

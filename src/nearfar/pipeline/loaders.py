@@ -218,11 +218,13 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'
         )
-    side = rows.columns[0 if settings.by == "left" else 1]
-    same = side if settings.apart else None
-    texts = data.train.texts[0 if settings.by == "left" or data.kind == "plain" else 1]  # both views are of one text
-    if shuffle == "words":
-        return Words(texts=texts, size=size, group=settings.group, shingle=settings.words, seed=seed, same=same)
+    side = rows.columns[0 if settings.neighbor_text == "left" else 1]
+    same = side if settings.separate_duplicates else None
+    texts = data.train.texts[
+        0 if settings.neighbor_text == "left" or data.kind == "plain" else 1
+    ]  # both views are of one text
+    if shuffle == "shingles":
+        return Words(texts=texts, size=size, group=settings.group, shingle=settings.shingle_size, seed=seed, same=same)
 
     def vectors() -> NDArray[np.float32]:
         chosen: NDArray[np.float32] = embed_table(built.model, rows.table, batch_size=EVALUATION_BATCH)[side]
@@ -234,4 +236,4 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         return Neighbors(**shared, candidates=settings.candidates, reverse=settings.reverse)
     if shuffle == "clusters":
         return Clusters(**shared, clusters=settings.clusters)
-    return NeighborIds(**shared, shingle=settings.words)
+    return NeighborIds(**shared, shingle=settings.shingle_size)

@@ -207,7 +207,7 @@ def _run(
     for line in _turns(schedule, epochs):
         say(line)
     say(_announcement(recipe, plan, None if seconds is None else _estimate(seconds, schedule, plan, recipe)))
-    if recipe.training.surgery != "none":
+    if recipe.training.gradient_surgery != "none":
         say(f"surgery holds {_held(network, len(tasks)):,.0f} MB of gradients more than a step without it")
     evaluators = evaluators_of(tasks, built, network)
     identity = _identity(recipe, tasks, accelerator.num_processes)
@@ -245,7 +245,7 @@ def _train(
     assert rate is not None
     watcher = watch(console, plan.steps, main=main)
     metrics: dict[str, str] = {task.name: task.metric for task in recipe.task}
-    take = TaskStep(recipe.seed, surgery=recipe.training.surgery == "pcgrad", combine=recipe.training.combine)
+    take = TaskStep(recipe.seed, surgery=recipe.training.gradient_surgery == "pcgrad", combine=recipe.training.combine)
 
     def scores() -> dict[str, float]:
         assert evaluate is not None
@@ -325,10 +325,10 @@ def _turns(schedule: Schedule, epochs: int) -> list[str]:
 
 
 def _announcement(recipe: TaskRecipe, plan: Plan, seconds: float | None) -> str:
-    training, turns = recipe.training, recipe.turns
-    how = [f"turns: {turns.kind}"]
-    if training.surgery != "none":
-        how.append(f"surgery: {training.surgery}")
+    training = recipe.training
+    how = [f"schedule: {recipe.schedule.kind}"]
+    if training.gradient_surgery != "none":
+        how.append(f"gradient surgery: {training.gradient_surgery}")
     if training.weighting != "fixed":
         how.append(f"weights by {training.weighting}")
     if training.accumulate > 1:

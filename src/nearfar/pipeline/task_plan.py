@@ -11,7 +11,7 @@ from nearfar.pipeline.stages import plan_stages
 from nearfar.pipeline.tasks import Ready, build_aim, check_dev, check_measured, make_sampler, read_task
 from nearfar.recipe import Recipe, Training
 from nearfar.recipe.schema import Batches
-from nearfar.recipe.tasks import TaskRecipe, TaskStage, Turns
+from nearfar.recipe.tasks import TaskRecipe, TaskSchedule, TaskStage
 from nearfar.seeds import stream
 
 WIDTH = 8
@@ -33,14 +33,14 @@ def plan_tasks(recipe: TaskRecipe) -> tuple[TaskRecipe, list[Ready], list[str]]:
     sizes = {ready.name: len(make_sampler(ready, recipe)) for ready in tasks}
     schedule = schedule_of(recipe, sizes, epochs)
     accumulate = training.accumulate
-    if training.surgery != "none":
+    if training.gradient_surgery != "none":
         _check_surgery(recipe)
         if accumulate == 1:
-            accumulate = len(recipe.turns.order) if recipe.turns.kind == "round-robin" else 0
+            accumulate = len(recipe.schedule.order) if recipe.schedule.kind == "round-robin" else 0
             accumulate = accumulate or len(tasks)
             notes.append(
-                f"training.surgery compares the gradients of the tasks of a step, so a step has {accumulate} batches; "
-                "training.accumulate sets another number"
+                f"training.gradient_surgery compares the gradients of the tasks in a step, so a step has {accumulate} "
+                "batches; training.accumulate sets another number"
             )
     every = training.evaluate_every
     if every == "auto":
@@ -54,50 +54,57 @@ def plan_tasks(recipe: TaskRecipe) -> tuple[TaskRecipe, list[Ready], list[str]]:
 
 
 def schedule_of(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
-    """Whose turn it is, of tasks with so many batches."""
-    turns, usual = recipe.turns, Turns()
-    sampled = turns.kind in ("sampled", "annealed")
+    """The schedule of tasks with so many batches."""
+    settings, defaults = recipe.schedule, TaskSchedule()
+    sampled = settings.kind in ("sampled", "annealed")
     for name, fits in (
-        ("order", not sampled), ("weights", sampled), ("steps", sampled), ("by", turns.kind == "sampled"),
-        ("temperature", turns.kind == "sampled"), ("drop", turns.kind == "annealed"),
+        ("order", not sampled), ("weights", sampled), ("steps", sampled), ("sampling", settings.kind == "sampled"),
+        ("temperature", settings.kind == "sampled"), ("drop", settings.kind == "annealed"),
     ):  # fmt: skip
-        if getattr(turns, name) != getattr(usual, name) and not fits:
-            raise SettingError(f'turns.{name} changes nothing where turns.kind is "{turns.kind}"; remove it.')
+        if getattr(settings, name) != getattr(defaults, name) and not fits:
+            raise SettingError(f'schedule.{name} changes nothing where schedule.kind is "{settings.kind}"; remove it.')
     try:
-        return _schedule(turns, sizes, epochs, stream(recipe.seed, "turns"))
+        return _schedule(settings, sizes, epochs, stream(recipe.seed, "turns"))
     except SettingError as error:
-        raise SettingError(f"[turns]: {error}") from None
+        raise SettingError(f"[schedule]: {error}") from None
 
 
-def _schedule(turns: Turns, sizes: dict[str, int], epochs: int, seed: int) -> Schedule:
-    if turns.kind == "sequential":
-        return Sequential(tasks=sizes, epochs=epochs, order=turns.order)
-    if turns.kind == "round-robin":
-        return RoundRobin(tasks=sizes, order=turns.order)
-    if turns.kind == "annealed":
+def _schedule(settings: TaskSchedule, sizes: dict[str, int], epochs: int, seed: int) -> Schedule:
+    if settings.kind == "sequential":
+        return Sequential(tasks=sizes, epochs=epochs, order=settings.order)
+    if settings.kind == "round-robin":
+        return RoundRobin(tasks=sizes, order=settings.order)
+    if settings.kind == "annealed":
         return Annealed(
-            tasks=sizes, seed=seed, epochs=epochs, drop=turns.drop, weights=turns.weights, steps=turns.steps
+            tasks=sizes, seed=seed, epochs=epochs, drop=settings.drop, weights=settings.weights, steps=settings.steps
         )
     return Sampled(
-        tasks=sizes, seed=seed, by=turns.by, temperature=turns.temperature, weights=turns.weights, steps=turns.steps
+        tasks=sizes,
+        seed=seed,
+        by=settings.sampling,
+        temperature=settings.temperature,
+        weights=settings.weights,
+        steps=settings.steps,
     )
 
 
 def _check_surgery(recipe: TaskRecipe) -> None:
     """Refuse surgery where no step has the gradients of two tasks."""
-    turns, remedy = recipe.turns, 'set it to "none"'
-    turned = [task.name for task in recipe.task if turns.weights.get(task.name, 1.0) > 0]
+    settings, remedy = recipe.schedule, 'set it to "none"'
+    sampled = [task.name for task in recipe.task if settings.weights.get(task.name, 1.0) > 0]
     if len(recipe.task) < 2:
         why = "there is one task"
-    elif turns.kind == "sequential":
-        why = 'turns.kind = "sequential" trains one task after the other'
-        remedy += ", or choose round-robin or sampled turns"
-    elif len(turned) < 2:
-        why = f"turns.weights leaves {turned[0]!r} alone to train"
+    elif settings.kind == "sequential":
+        why = 'schedule.kind = "sequential" trains one task after the other'
+        remedy += ", or choose round-robin or sampled tasks"
+    elif len(sampled) < 2:
+        why = f"schedule.weights leaves {sampled[0]!r} alone to train"
         remedy += ", or give another task a weight above 0"
     else:
         return
-    raise SettingError(f"training.surgery compares the gradients of several tasks in a step, but {why}; {remedy}.")
+    raise SettingError(
+        f"training.gradient_surgery compares the gradients of several tasks in a step, but {why}; {remedy}."
+    )
 
 
 def _check_stages(recipe: TaskRecipe) -> None:

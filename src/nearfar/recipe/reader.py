@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.errors import Problem, RecipeError, did_you_mean
+from nearfar.recipe.aliases import present_names, present_override
 from nearfar.recipe.literals import Path as KeyPath
 from nearfar.recipe.literals import printable
 from nearfar.recipe.overrides import Override, overlay, parse_override
@@ -51,10 +52,12 @@ def build_table(
         for prefix in prefixes:
             if prefix in flags:
                 return Place(flags[prefix], None, in_file=False)
-        line = next((lines[prefix] for prefix in prefixes if prefix in lines), None) if lines else None
-        return Place(where, line, in_file=lines is not None)
+        return Place(where, next((at[prefix] for prefix in prefixes if prefix in at), None), in_file=lines is not None)
 
-    merged, flags, problems = overlay(values, overrides)
+    values, at, twice = present_names(root, values, lines, where=where)
+    if twice:
+        raise RecipeError(twice)
+    merged, flags, problems = overlay(values, [present_override(root, override) for override in overrides])
     checker = Checker(root, place)
     try:
         built = checker.build(merged)

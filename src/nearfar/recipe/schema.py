@@ -11,7 +11,7 @@ from nearfar.recipe.objectives import Auto, Objective
 Tracker: TypeAlias = Literal["tensorboard", "mlflow", "wandb"]
 HeadKind: TypeAlias = Literal["auto", "trained", "logistic", "nearest-center", "neighbors"]
 Shuffle: TypeAlias = Literal[
-    "auto", "random", "file-order", "balanced", "neighbors", "words", "clusters", "neighbor-ids"
+    "auto", "random", "file-order", "balanced", "neighbors", "shingles", "clusters", "neighbor-ids"
 ]
 Metric: TypeAlias = Literal[
     "auto", "accuracy", "f1_macro", "f1_weighted", "spearman", "pearson", "f1", "average_precision", "map", "mrr",
@@ -145,7 +145,7 @@ class Batches:
     per_class: Annotated[int, Key("The texts of a class that sit together in a balanced batch.", at_least=2)] = 4
     group: Annotated[int, Key("How many like pairs sit together.", at_least=2)] = 8
     candidates: Annotated[int, Key("The nearest neighbors among which a group is chosen.", at_least=1)] = 500
-    by: Annotated[Literal["left", "right"], Key("Whose likeness decides, that of the left or the right texts.")] = (
+    neighbor_text: Annotated[Literal["left", "right"], Key("The text of a pair by which similar pairs are found.")] = (
         "left"
     )
     reverse: Annotated[bool, Key("Whether the leftovers, which have no like pairs, come first in an epoch.")] = True
@@ -153,8 +153,12 @@ class Batches:
         int, Key("The epochs after which neighbors and clusters are found anew with the current model.", at_least=1)
     ] = 1
     clusters: Annotated[int, Key("How many clusters there are, for clusters.", at_least=1)] = 300
-    words: Annotated[int, Key("How many words two pairs must share, for words and neighbor-ids.", at_least=1)] = 1
-    apart: Annotated[bool, Key("Whether pairs with an identical text are kept out of each other's group.")] = False
+    shingle_size: Annotated[
+        int, Key("The words, or neighbors, that the pairs of a group share, for shingles and neighbor-ids.", at_least=1)
+    ] = 1
+    separate_duplicates: Annotated[bool, Key("Whether pairs with an identical text are put into different groups.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,8 +103,8 @@ class TaskBatches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turns:
-    """Whose turn it is: the order in which the batches of the tasks come."""
+class TaskSchedule:
+    """The task schedule: which task the next batch is from."""
 
     kind: Annotated[
         Literal["sampled", "round-robin", "sequential", "annealed"],
@@ -113,9 +113,9 @@ class Turns:
             'one task after the other, "annealed" begins in proportion to the data and ends nearly even.'
         ),
     ] = "sampled"
-    by: Annotated[
+    sampling: Annotated[
         Literal["proportional", "square-root", "temperature", "weights"],
-        Key("How the size of a task counts in its share of sampled batches."),
+        Key("How the share of sampled batches depends on the size of a task."),
     ] = "proportional"
     temperature: Annotated[
         float | None, Key("How even sampling by temperature is: 1 is in proportion, 2 the square root.", above=0)
@@ -156,12 +156,13 @@ class TaskTraining(Training):
             at_most=10,
         ),
     ] = None
-    surgery: Annotated[
+    gradient_surgery: Annotated[
         Literal["none", "pcgrad"],
-        Key('"pcgrad" takes from the gradient of each task in a step what points against that of another.'),
+        Key('"pcgrad" projects the gradient of a task onto the normal plane of each gradient it conflicts with.'),
     ] = "none"
     combine: Annotated[
-        Literal["mean", "sum"], Key("How the gradients of the tasks of a step become one, after surgery.")
+        Literal["mean", "sum"],
+        Key("How the gradients of the tasks in a step are reduced to one, after gradient surgery."),
     ] = "mean"
     weighting: Annotated[
         Literal["fixed", "uncertainty"],
@@ -197,8 +198,8 @@ class TaskRecipe:
         bool, Key("Whether one linear layer with tanh, shared by all tasks, stands in front of the heads.")
     ] = False
     batches: Annotated[TaskBatches, Key("How many rows sit together in a step.")] = field(default_factory=TaskBatches)
-    turns: Annotated[Turns, Key("Whose turn it is: the order in which the batches of the tasks come.")] = field(
-        default_factory=Turns
+    schedule: Annotated[TaskSchedule, Key("The task schedule: which task the next batch is from.")] = field(
+        default_factory=TaskSchedule
     )
     training: Annotated[TaskTraining, Key("How long and how fast to learn, and what to keep.")] = field(
         default_factory=TaskTraining
@@ -265,9 +266,9 @@ def _check(recipe: TaskRecipe, where: str, lines: Sequence[int | None]) -> None:
     if recipe.training.metric != "auto":
         message = f"training.metric is {recipe.training.metric!r}, but the mean of the tasks' scores picks the model"
         problems.append(Problem(where, message, "Remove it; each [[task]] has a metric of its own."))
-    if recipe.training.surgery == "none" and recipe.training.combine != "mean":
-        message = f"training.combine is {recipe.training.combine!r}, but there is no surgery after which it would count"
-        problems.append(Problem(where, message, 'Remove it, or write training.surgery = "pcgrad".'))
+    if recipe.training.gradient_surgery == "none" and recipe.training.combine != "mean":
+        message = f"training.combine is {recipe.training.combine!r}, which has no effect without gradient surgery"
+        problems.append(Problem(where, message, 'Remove it, or write training.gradient_surgery = "pcgrad".'))
     if problems:
         raise RecipeError(problems)
 

@@ -94,7 +94,7 @@ def conflicts(source: Source) -> Section:
                 told = ", ".join(source.tasks) if source.tasks else f"{cell_name(*cell)}, {name}"
                 parts.append((told, _conflict_table(rows) + legend(pairs) + _conflict_charts(journals, pairs)))
     if not parts:
-        why = 'No journal has conflicts: only runs on several tasks with training.surgery = "pcgrad" write them down.'
+        why = 'No journal has conflicts: only runs of several tasks with training.gradient_surgery = "pcgrad" do.'
         return missing("conflicts", title, why)
     remark = (
         "A conflict is a step in which the gradients of two tasks have a negative dot product. The lines are means of "
