@@ -25,27 +25,44 @@ from difflib import get_close_matches
 SHOWN = 200
 """How many problems a message spells out before it only counts the rest."""
 
+MEMORY = "memory:"
+"""How the name of data begins that is in memory, as opposed to a file: ``memory:train``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong, where it is, and what to do about it."""
 
     where: str
-    """The file, or the flag, as the user wrote it."""
+    """The file or the flag, as the user wrote it, or data in memory, such as ``memory:train``."""
     message: str
     """What is wrong, without a full stop."""
     remedy: str
     """What to do, as a sentence."""
     line: int | None = None
-    """1-based; for formats without lines, the 1-based row."""
+    """1-based; for data in memory and for formats without lines, the 1-based row."""
     column: str | None = None
     value: str | None = None
 
+    @property
+    def place(self) -> str:
+        """Where it is.
+
+        >>> Problem("a.csv", "", "", line=5, column="text").place
+        "a.csv:5: column 'text'"
+        >>> Problem("memory:train", "", "", line=5, column="text").place
+        "memory:train, row 5, column 'text'"
+        """
+        if self.where.startswith(MEMORY):
+            row, column = ", row {}", ", column {!r}"
+        else:
+            row, column = ":{}", ": column {!r}"
+        parts = [text.format(value) for text, value in ((row, self.line), (column, self.column)) if value is not None]
+        return "".join([self.where, *parts])
+
     def __str__(self) -> str:
-        place = self.where if self.line is None else f"{self.where}:{self.line}"
-        column = "" if self.column is None else f"column {self.column!r}: "
         value = "" if self.value is None else f" (got {shorten(self.value)})"
-        return f"{place}: {column}{self.message}{value}. {self.remedy}"
+        return f"{self.place}: {self.message}{value}. {self.remedy}"
 
 
 class NearfarError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
 from nearfar.data.issues import CAP
+from nearfar.data.memory import named_splits, read_memory
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.sources import Place, locate, samples
@@ -35,10 +36,12 @@ __all__ = [
     "folds",
     "limit",
     "locate",
+    "named_splits",
     "pair_targets",
     "per_class",
     "queries_without_positive",
     "read",
+    "read_memory",
     "rows",
     "samples",
     "score_range",

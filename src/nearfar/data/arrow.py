@@ -28,7 +28,7 @@ def parquet_rows(path: Path, ledger: Ledger) -> Iterator[Row]:
     try:
         with path.open("rb") as stream, pq.ParquetFile(stream) as file:
             schema = file.schema_arrow
-            if not _distinct(schema.names, ledger):
+            if not distinct(schema.names, ledger):
                 return
             names = _class_names(schema.metadata)
             yield from _numbered((batch.to_pylist() for batch in file.iter_batches(_BATCH)), names, ledger)
@@ -61,7 +61,7 @@ def folder_rows(path: Path, split: str | None, ledger: Ledger) -> Iterator[Row]:
     except Exception as error:
         ledger.problem(f"not a folder that datasets can open ({_brief(error)})", _AGAIN)
         return
-    yield from _dataset_rows(dataset, ledger)
+    yield from dataset_rows(dataset, ledger)
 
 
 def hub_rows(name: str, split: str | None, ledger: Ledger) -> Iterator[Row]:
@@ -84,10 +84,11 @@ def hub_rows(name: str, split: str | None, ledger: Ledger) -> Iterator[Row]:
         return
     chosen = _chosen(split, list(found), ledger)
     if chosen is not None:
-        yield from _dataset_rows(found[chosen], ledger)
+        yield from dataset_rows(found[chosen], ledger)
 
 
-def _dataset_rows(dataset: Any, ledger: Ledger) -> Iterator[Row]:
+def dataset_rows(dataset: Any, ledger: Ledger) -> Iterator[Row]:
+    """The rows of a ``datasets.Dataset``, class numbers as names where it has them."""
     names = _names_in(dataset.features.to_dict())
     try:
         tables = dataset.with_format("arrow").iter(_BATCH)
@@ -139,7 +140,8 @@ def _chosen(split: str | None, known: Sequence[str], ledger: Ledger) -> str | No
     return None
 
 
-def _distinct(names: Sequence[str], ledger: Ledger) -> bool:
+def distinct(names: Sequence[str], ledger: Ledger) -> bool:
+    """Whether every column has a name of its own; enters the problem where not."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         ledger.problem(

@@ -64,10 +64,14 @@ def read(
     notes; faults of the file itself are refused all the same. ``need="label"`` asks for a label or
     a score in every row, and for at least two classes; ``need="text"`` reads texts only.
     """
-    table = table_of(source, layout, base=base, need=need)
+    return checked(table_of(source, layout, base=base, need=need), invalid=invalid, need=need)
+
+
+def checked(table: Table, *, invalid: Invalid, need: Need) -> Records:
+    """The records of a table that was read; raises DataError with all that is wrong with it."""
     problems = problems_of(table, invalid)
     if not problems:
-        problems = shortfall(table, need)
+        problems = shortfall(table.records, table.structure.where, need)
     if problems or table.records is None:
         raise DataError(problems)
     dropped = drop_notes(table) if invalid == "drop" else []
@@ -138,9 +142,8 @@ def _standard_input(ledger: Ledger) -> Iterator[Row]:
     yield from _text_format(form, chain(first, lines), None, ledger)
 
 
-def shortfall(table: Table, need: Need) -> list[Problem]:
+def shortfall(records: Records | None, where: str, need: Need) -> list[Problem]:
     """What is wrong with records none of whose rows is at fault."""
-    records, where = table.records, table.structure.where
     if records is None or len(records) == 0:
         remedy = "Mend the rows; 'nearfar check FILE' lists what is wrong with each."
         return [Problem(where, "no rows are left that can be used", remedy)]

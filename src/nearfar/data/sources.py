@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nearfar.errors import DataError, Problem, did_you_mean
+from nearfar.errors import MEMORY, DataError, Problem, did_you_mean
 
 Format = Literal["csv", "tsv", "jsonl", "json", "txt", "parquet", "folder", "hub", "stdin"]
 
@@ -49,6 +49,10 @@ def locate(source: str, base: Path | None = None) -> Place:
     """
     if source == "-":
         return Place(source, "stdin")
+    if source.startswith(MEMORY):
+        raise _refusal(
+            source, "these rows were in memory, and none were passed", "Pass them to the run as data=, or name a file."
+        )
     kind, colon, rest = source.partition(":")
     if colon and kind in ("hub", "sample"):
         name, _, split = rest.partition("#")

@@ -79,7 +79,9 @@ class Stream:
 
     def verdict(self) -> tuple[str, ...]:
         """The notes on the last time through, which must be at its end; raises DataError with all that is wrong."""
-        problems = problems_of(self._account, self.invalid) or shortfall(self._account, _NEED)
+        problems = problems_of(self._account, self.invalid) or shortfall(
+            self._account.records, self._account.structure.where, _NEED
+        )
         if problems:
             raise DataError(problems)
         dropped = drop_notes(self._account) if self.invalid == "drop" else []

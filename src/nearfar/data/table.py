@@ -12,6 +12,7 @@ from nearfar.data.ids import ids_of, with_ids
 from nearfar.data.issues import Ledger, count
 from nearfar.data.records import Layout, Records
 from nearfar.data.values import BELOW_ZERO, EMPTY_TEXT, Fault, is_text, label_of, number_of, score_of, text_fault
+from nearfar.errors import MEMORY
 
 PEEK = 1_000
 """How many rows are looked at for the names of columns, which JSON rows need not all have."""
@@ -83,8 +84,9 @@ def gather(source: str, rows: Iterator[Row], layout: Layout, need: Need, ledger:
 
 def drop_notes(table: Table) -> list[str]:
     """How many rows were dropped, by reason."""
+    unit = "row" if table.structure.where.startswith(MEMORY) else "line"
     return [
-        f"{count(len(lines), 'row')} dropped because {reason} (first on line {lines[0]})"
+        f"{count(len(lines), 'row')} dropped because {reason} (first on {unit} {lines[0]})"
         for reason, lines in table.dropped.items()
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -23,12 +23,13 @@ from nearfar.data import (
     pair_targets,
     per_class,
     read,
+    read_memory,
     score_range,
     share,
 )
 from nearfar.data.targets import contradictory
-from nearfar.errors import DataError, Problem, SettingError, counted
-from nearfar.recipe import Objective, Recipe
+from nearfar.errors import MEMORY, DataError, Problem, SettingError, counted
+from nearfar.recipe import Data, Objective, Recipe
 from nearfar.recipe.objectives import (
     Auto,
     Blend,
@@ -90,13 +91,37 @@ def layout_of(recipe: Recipe) -> Layout:
     )  # fmt: skip
 
 
-def read_data(recipe: Recipe, *, measured: bool = True) -> RunData:
+def in_memory(table: Data, rows: Mapping[str, object]) -> Data:
+    """The data table of a recipe, with rows in memory by their names (``memory:train``) in place of its files."""
+    names = {name.rpartition("/")[2].removeprefix(MEMORY): name for name in rows}
+    return replace(
+        table,
+        train=names.get("train", table.train),
+        dev=names.get("dev", table.dev),
+        test=names.get("test", table.test),
+    )
+
+
+def read_rows(
+    source: str, recipe: Recipe, memory: Mapping[str, object], *, need: Literal["label", "any"] = "any"
+) -> Records:
+    """The rows of a source, which is a file or is in memory, in the columns that the recipe names."""
+    layout, invalid = layout_of(recipe), recipe.data.invalid
+    if source in memory:
+        return read_memory(memory[source], source, layout, invalid=invalid, need=need)
+    return read(_from_here(source), layout, invalid=invalid, need=need)
+
+
+def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, measured: bool = True) -> RunData:
     """Read and check everything a run needs; whatever is wrong is raised at once, over all files.
 
-    With ``measured`` dev and test rows that no score can be had on are refused, too.
+    Args:
+        recipe: names the data.
+        memory: rows in memory by their names in the recipe, as :func:`nearfar.data.named_splits` has them.
+        measured: whether dev and test rows that no score can be had on are refused, too.
     """
     found = _Findings()
-    train, files = _read_files(recipe, found)
+    train, files = _read_files(recipe, memory or {}, found)
     kind: Kind = "classes"
     if train is not None:
         train, kind = _checked(train, files, recipe, found, measured=measured)
@@ -136,13 +161,14 @@ class _Findings:
         self.notes.extend(told if of is None else (f"{of.source}: {note}" for note in told))
 
 
-def _read_files(recipe: Recipe, found: _Findings) -> tuple[Records | None, dict[str, Records | None]]:
-    """The training rows, and the dev and test rows that have a file; None for one that cannot be read."""
-    layout = layout_of(recipe)
+def _read_files(
+    recipe: Recipe, memory: Mapping[str, object], found: _Findings
+) -> tuple[Records | None, dict[str, Records | None]]:
+    """The training rows, and the dev and test rows that have a source; None for one that cannot be read."""
 
     def attempt(source: str, need: Literal["label", "any"]) -> Records | None:
         try:
-            return read(_from_here(source), layout, invalid=recipe.data.invalid, need=need)
+            return read_rows(source, recipe, memory, need=need)
         except DataError as error:
             found.add(error.problems)
             return None

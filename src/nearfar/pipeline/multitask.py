@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -41,7 +41,7 @@ from nearfar.pipeline.rows import Report
 from nearfar.pipeline.runtime import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.pipeline.stages import plan_stages, unstored, written
 from nearfar.pipeline.task_card import task_readme
-from nearfar.pipeline.task_plan import plain_stage, plan_tasks, schedule_of
+from nearfar.pipeline.task_plan import plain_stage, plan_tasks, schedule_of, with_memory
 from nearfar.pipeline.task_scores import MEAN, evaluators_of, finished, mean_scores, metrics_of
 from nearfar.pipeline.tasks import Ready, build_aim, level, make_task_feed
 from nearfar.pipeline.train import run
@@ -85,16 +85,29 @@ def run_tasks(
     recipe: TaskRecipe,
     out: Path,
     *,
+    data: Mapping[str, object] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     console: Console | None = None,
     listeners: tuple[Listener, ...] = (),
 ) -> TaskSummary:
-    """Train the tasks of a recipe, after its stages, and save encoder and heads into ``out``."""
+    """Train the tasks of a recipe, after its stages, and save encoder and heads into ``out``.
+
+    Args:
+        recipe: what to train.
+        out: the folder of the model.
+        data: for tasks by their names, rows in memory in place of their files, each as :func:`nearfar.pipeline.run`
+            takes them.
+        resume: go on with the run in the folder.
+        overwrite: replace what is in the folder.
+        console: where the run is shown; None for standard error.
+        listeners: are told of every step and evaluation.
+    """
     main = int(os.environ.get("RANK", "0")) == 0
     console = console or Console(stderr=True)
     say = sayer(console, speak=main)
-    recipe, tasks, notes = plan_tasks(recipe)
+    recipe, memory = with_memory(recipe, data or {})
+    recipe, tasks, notes = plan_tasks(recipe, memory)
     metrics = {ready.name: ready.card.metric for ready in tasks}
     if not check_output(out, resume=resume, overwrite=overwrite, reads=_reads(recipe)):
         say(f"{out}: this run has finished; there is nothing to resume.")

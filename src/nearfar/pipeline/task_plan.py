@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential
-from nearfar.errors import SettingError
-from nearfar.pipeline.data import read_data
+from nearfar.data import named_splits
+from nearfar.errors import SettingError, did_you_mean
+from nearfar.pipeline.data import in_memory, read_data
 from nearfar.pipeline.stages import plan_stages
 from nearfar.pipeline.tasks import Ready, build_aim, check_dev, check_measured, make_sampler, read_task
 from nearfar.recipe import Recipe, Training
@@ -18,9 +20,23 @@ WIDTH = 8
 """Of the vectors for which objectives are built to see whether they fit; that of the encoder is not known yet."""
 
 
-def plan_tasks(recipe: TaskRecipe) -> tuple[TaskRecipe, list[Ready], list[str]]:
+def with_memory(recipe: TaskRecipe, data: Mapping[str, object]) -> tuple[TaskRecipe, dict[str, object]]:
+    """The recipe with rows in memory in place of the files of some tasks, and all such rows by their names in it."""
+    known = [task.name for task in recipe.task]
+    for unknown in (name for name in data if name not in known):
+        raise SettingError(
+            f"data has rows of {unknown!r}, and the tasks are {', '.join(known)}.{did_you_mean(unknown, known)}"
+        )
+    splits = {name: named_splits(rows, name) for name, rows in data.items()}
+    tasks = (replace(task, data=in_memory(task.data, splits.get(task.name, {}))) for task in recipe.task)
+    return replace(recipe, task=tuple(tasks)), {name: rows for each in splits.values() for name, rows in each.items()}
+
+
+def plan_tasks(
+    recipe: TaskRecipe, memory: Mapping[str, object] | None = None
+) -> tuple[TaskRecipe, list[Ready], list[str]]:
     """The recipe with nothing left open, the tasks with their data, and what the user should know."""
-    tasks = [read_task(recipe, task) for task in recipe.task]
+    tasks = [read_task(recipe, task, memory) for task in recipe.task]
     notes = [note for ready in tasks for note in ready.notes]
     if not check_dev(tasks):
         notes.append("no task has dev data, so the last weights are kept")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.batching import Balanced, RandomOrder, Sampler
-from nearfar.data import Records, pair_targets, read, score_range, unit_scores
+from nearfar.data import Records, pair_targets, score_range, unit_scores
 from nearfar.encoding import Built
 from nearfar.encoding.pair_heads import ConcatHead, JointHead
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.evaluation import ScoreReport, class_report, embed_table, most_likely, pair_report, score_report
-from nearfar.pipeline.data import RunData, class_numbers, in_between, layout_of, read_data
+from nearfar.pipeline.data import RunData, class_numbers, in_between, read_data, read_rows
 from nearfar.pipeline.defaults import needs_classmates, parts_of, positive_from
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
@@ -61,16 +61,16 @@ class Ready:
         return self.task.name
 
 
-def read_task(recipe: TaskRecipe, task: Task) -> Ready:
-    """Read the data of a task, and refuse a kind or a head that does not fit it."""
+def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | None = None) -> Ready:
+    """Read the data of a task, from files or ``memory``, and refuse a kind or a head that does not fit it."""
     head = task.head.kind
     plain = replace(recipe.plain(task), objective=CosineMSE() if head == "cosine" else Auto())
     try:
-        data = read_data(plain, measured=False)  # tasks have measures of their own: check_measured
+        data = read_data(plain, memory, measured=False)  # tasks have measures of their own: check_measured
     except SettingError as error:
         raise SettingError(f"task {task.name!r}: {error}") from None
     except DataError:
-        _check_purpose(task, plain)
+        _check_purpose(task, plain, memory or {})
         raise
     kind = _kind(task, data.train)
     if head == "auto":
@@ -125,10 +125,10 @@ def check_measured(ready: Ready) -> list[str]:
     return notes
 
 
-def _check_purpose(task: Task, plain: Recipe) -> None:
+def _check_purpose(task: Task, plain: Recipe, memory: Mapping[str, object]) -> None:
     """Of rows that cannot be read for a task, say first that they are for no task."""
     try:
-        train = read(plain.data.train, layout_of(plain), invalid=plain.data.invalid)
+        train = read_rows(plain.data.train, plain, memory)
     except DataError:
         return
     if train.labels is None and train.scores is None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ import torch
 from accelerate import Accelerator
 from rich.console import Console
 
+from nearfar.data import named_splits
 from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, save
 from nearfar.encoding.masked_words import masked_words
 from nearfar.encoding.model_folder import objective_weights
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport
 from nearfar.pipeline.card import model_card, versions
-from nearfar.pipeline.data import RunData, read_data
+from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import are_few, parts_of, trains_head
 from nearfar.pipeline.heads import fit_head
 from nearfar.pipeline.loaders import company, make_feed, twins
@@ -79,23 +80,38 @@ def run(
     recipe: Recipe,
     out: Path,
     *,
+    data: object = None,
     resume: bool = False,
     overwrite: bool = False,
     console: Console | None = None,
     listeners: tuple[Listener, ...] = (),
     part: bool = False,
 ) -> Summary:
-    """Train what the recipe describes and save it into ``out``; the processes of a run that it is ``part`` of go on."""
+    """Train what the recipe describes and save it into ``out``.
+
+    Args:
+        recipe: what to train.
+        out: the folder of the model.
+        data: rows in memory in place of the recipe's files: the training rows, or a mapping with ``train``, ``dev`` and
+            ``test``. The saved recipe names them ``memory:train`` and so on; to resume, pass the same rows.
+        resume: go on with the run in the folder.
+        overwrite: replace what is in the folder.
+        console: where the run is shown; None for standard error.
+        listeners: are told of every step and evaluation.
+        part: whether this is part of a run whose processes go on.
+    """
+    rows = {} if data is None else named_splits(data)
+    recipe = replace(recipe, data=in_memory(recipe.data, rows))
     main = int(os.environ.get("RANK", "0")) == 0
     console = console or Console(stderr=True)
     say = sayer(console, speak=main)
-    data = read_data(recipe)
+    read = read_data(recipe, rows)
     if not check_output(out, resume=resume, overwrite=overwrite, reads=_reads(recipe)):
         say(f"{out}: this run has finished; there is nothing to resume.")
         return Summary(out, None, {})
     accelerator = open_accelerator(out, recipe.training.trackers)
     try:
-        return _run(recipe, data, out, accelerator, console, say, listeners, resume=resume, part=part)
+        return _run(recipe, read, out, accelerator, console, say, listeners, resume=resume, part=part)
     finally:
         if not part:
             accelerator.end_training()

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from nearfar.errors import MEMORY
 from nearfar.recipe.objectives import Blend, LabelAware, Objective
 from nearfar.recipe.schema import Recipe
 
-ELSEWHERE = ("hub:", "sample:")
+ELSEWHERE = ("hub:", "sample:", MEMORY)
 """How a source of texts begins that is not a file."""
 
 Source = TypeVar("Source", str, str | float, str | float | None)
@@ -20,7 +21,8 @@ AnyObjective = TypeVar("AnyObjective", bound=Objective)
 def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     """The recipe with absolute data files, and absolute encoder folders where there are some.
 
-    Shares, ``auto``, ``-``, ``hub:`` and ``sample:`` stay as they are, and so does a ``#split`` behind a file.
+    Shares, ``auto``, ``-``, ``hub:``, ``sample:`` and ``memory:`` stay as they are, and so does a ``#split`` behind
+    a file.
     """
     data = replace(
         recipe.data,

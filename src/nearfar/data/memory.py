@@ -1,0 +1,158 @@
+"""Data in memory to checked records: lists, columns, data frames, NumPy arrays, and data sets of ``datasets``.
+
+No library is imported for it: an object is read by the methods it has. Columns are recognized and values are checked as
+in files. What is wrong is reported with the row, counted from 1, in place of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from nearfar.data.arrow import dataset_rows, distinct
+from nearfar.data.columns import Need
+from nearfar.data.delimited import Row
+from nearfar.data.issues import Ledger, count
+from nearfar.data.readers import Invalid, checked, shortfall
+from nearfar.data.records import Layout, Records
+from nearfar.data.table import gather
+from nearfar.errors import MEMORY, DataError, SettingError
+
+SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
+"""What the splits of data in memory may be called, and what we call them."""
+TAKES = (
+    "Give a list of texts, of (text, label) pairs or of dictionaries, a dictionary of columns, a tuple of two lists "
+    "(texts, labels), a NumPy array, a data frame, or a datasets.Dataset."
+)
+
+
+def named_splits(data: object, task: str | None = None) -> dict[str, object]:
+    """The splits of data in memory by the names they have in a recipe and in messages, ``memory:train`` and so on.
+
+    Args:
+        data: the training rows, or a mapping with ``train``, and ``dev`` and ``test`` where there are some.
+        task: which of several tasks it belongs to; its name becomes part of the names.
+
+    >>> named_splits([("good", "yes"), ("bad", "no")])
+    {'memory:train': [('good', 'yes'), ('bad', 'no')]}
+    """
+    if not (isinstance(data, Mapping) and data.keys() & SPLITS.keys()):
+        data = {"train": data}
+    unknown = [name for name in data if name not in SPLITS]
+    if unknown:
+        raise SettingError(f"data in memory has the splits train, dev and test, got {unknown[0]!r}; leave it out.")
+    prefix = MEMORY if task is None else f"{MEMORY}{task}/"
+    return {prefix + SPLITS[name]: rows for name, rows in data.items() if rows is not None}
+
+
+def read_memory(
+    data: object,
+    name: str = f"{MEMORY}train",
+    layout: Layout = Layout(),  # noqa: B008  # frozen
+    *,
+    invalid: Invalid = "refuse",
+    need: Need = "any",
+) -> Records:
+    """All rows of an object, checked; raises DataError with all that is wrong. Records stay as they are.
+
+    Args:
+        data: the rows, see ``TAKES``.
+        name: what messages call them.
+        layout: which columns hold what; ``columns`` names the values of rows that are lists, tuples or of an array.
+        invalid: what happens to rows that cannot be used, as in :func:`nearfar.data.read`.
+        need: as in :func:`nearfar.data.read`.
+
+    >>> read_memory([("good", "yes"), ("bad", "no")]).labels
+    ['yes', 'no']
+    """
+    if isinstance(data, Records):
+        if problems := shortfall(data, data.source, need):
+            raise DataError(problems)
+        return data
+    ledger = Ledger(name)
+    return checked(gather(name, _rows(data, layout.columns, ledger), layout, need, ledger), invalid=invalid, need=need)
+
+
+def _rows(data: Any, names: Sequence[str] | None, ledger: Ledger) -> Iterator[Row]:
+    """The rows of an object with their numbers."""
+    if isinstance(data, Mapping):
+        return _from_columns(data, ledger)
+    if hasattr(data, "with_format") and hasattr(data, "features"):
+        return dataset_rows(data, ledger)
+    if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # a pyarrow.Table
+        return _numbered(data.to_pylist())
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):  # a data frame of pandas or polars
+        if not distinct([str(column) for column in data.columns], ledger):
+            return iter(())
+        return _from_columns({str(column): data[column] for column in data.columns}, ledger)
+    if structured := getattr(getattr(data, "dtype", None), "names", None):  # a structured NumPy array
+        return _from_columns({column: data[column] for column in structured}, ledger)
+    if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, str | tuple | Mapping) for part in data):
+        return _from_columns(dict(zip(names or ("text", "label"), data, strict=False)), ledger)
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        ledger.problem(f"rows are needed, and this is of type {type(data).__name__}", TAKES)
+        return iter(())
+    return _from_rows(data, names, ledger)
+
+
+def _from_columns(columns: Mapping[Any, Any], ledger: Ledger) -> Iterator[Row]:
+    """The rows of columns that are all of one length."""
+    values = {str(name): _listed(column) for name, column in columns.items()}
+    lengths = {name: len(column) for name, column in values.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name!r} has {count(length, 'value')}" for name, length in lengths.items())
+        ledger.problem(f"the columns differ in length: {told}", "Give every column a value for every row.")
+        return iter(())
+    return _numbered(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+
+
+def _from_rows(data: Iterable[Any], names: Sequence[str] | None, ledger: Ledger) -> Iterator[Row]:
+    """Rows that are texts, dictionaries, or the values of the named columns."""
+    rows = iter(data.tolist() if hasattr(data, "tolist") else data)
+    first = next(rows, None)
+    if names is None and not isinstance(first, Mapping):
+        width = 1 if isinstance(first, str) or not isinstance(first, Sequence) else len(first)
+        names = ("text", "label")[:width]
+        if width not in (1, 2):
+            ledger.problem(
+                f"the rows have {count(width, 'value')}, and no names say what they are",
+                "Name them with data.columns, or give dictionaries.",
+            )
+            return
+    for number, row in enumerate(() if first is None else chain([first], rows), 1):
+        if isinstance(row, Mapping):
+            yield number, _plain_row(row)
+            continue
+        values = [row] if isinstance(row, str) or not isinstance(row, Sequence) else row
+        if names is None or len(values) != len(names):
+            expected = "dictionaries" if names is None else f"{count(len(names), 'value')} each"
+            ledger.problem(
+                f"rows are {expected}, and this one is not", "Give all rows one form.", line=number, value=row
+            )
+        else:
+            yield number, _plain_row(dict(zip(names, values, strict=True)))
+
+
+def _numbered(rows: Iterable[Mapping[Any, object]]) -> Iterator[Row]:
+    return ((number, _plain_row(row)) for number, row in enumerate(rows, 1))
+
+
+def _plain_row(row: Mapping[Any, object]) -> dict[str, object]:
+    return {str(name): _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> object:
+    """A value as Python has it; None for whatever NumPy and data frames write for a missing one."""
+    if hasattr(value, "tolist"):  # a NumPy scalar or array
+        value = value.tolist()
+    missing = (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+    return None if missing else value
+
+
+def _listed(column: Any) -> list[object]:
+    """The values of a column: of a Series, an array, or any sequence."""
+    for method in ("to_list", "tolist"):
+        if hasattr(column, method):
+            return list(getattr(column, method)())
+    return [column] if isinstance(column, str) or not isinstance(column, Iterable) else list(column)
