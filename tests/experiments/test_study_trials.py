@@ -14,7 +14,7 @@ from nearfar.data import read
 from nearfar.encoding import load
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.records import MEASURED, find_record, read_journal, read_map, read_predictions, write_record
-from nearfar.experiments.runs import Trial, named_as_given, write_rows
+from nearfar.experiments.runs import Trial, write_rows
 from nearfar.experiments.study import read_study
 from nearfar.experiments.trials import perform, rows_of, split
 from nearfar.pipeline.evaluate import measure
@@ -151,7 +151,7 @@ def test_where_a_yes_begins_is_not_chosen_by_the_rows_that_are_tested_on(tmp_pat
 
 
 def test_pairs_that_contradict_each_other_fail_a_trial_or_are_dropped(tmp_path):
-    """As [[data]] says; the reason names the file of the user, and the rows whose lines are counted."""
+    """As [[data]] says; the reason names the file of the user, and its line."""
     rows = [{"text_a": f"apple {n}", "text_b": f"pear {n}", "label": n % 2} for n in range(12)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {**rows[1], "label": 0}]))
     pairs = (
@@ -161,22 +161,28 @@ def test_pairs_that_contradict_each_other_fail_a_trial_or_are_dropped(tmp_path):
     )
     (tmp_path / "scratch").mkdir()
     refused, _ = perform(trials(tmp_path, *pairs)[0], tmp_path / "scratch")
-    assert str(refused.reason).startswith("training rows of t.jsonl:13: the label 0 contradicts line 2")
+    assert str(refused.reason).startswith("t.jsonl:13: the label 0 contradicts line 2")
     drop = ('file = "t.jsonl"', 'file = "t.jsonl"\ninvalid = "drop"')
     record, _ = perform(trials(tmp_path, *pairs, drop)[0], tmp_path / "scratch")
     assert record.reason is None
 
 
-@pytest.mark.parametrize("where", [".", "/"])
-def test_a_reason_names_no_folder_that_is_gone(tmp_path, monkeypatch, where):
-    """Also where messages have the short names of what is below the current folder."""
-    trial = trials(tmp_path)[0]
-    monkeypatch.chdir(tmp_path if where == "." else where)
-    scratch = tmp_path / "s" / "scratch"
-    for path in (scratch / "point-3-0.dev.jsonl", Path("s/scratch/model.train.jsonl")):
-        told = named_as_given(f"{path}:3: it is wrong", trial, scratch)
-        if where == "." or path.is_absolute():
-            assert told in ("dev rows of t.jsonl:3: it is wrong", "training rows of t.jsonl:3: it is wrong")
+def test_a_reason_names_the_lines_of_the_file_whatever_rows_were_drawn(tmp_path):
+    """And no folder that is gone: the rows of a trial are never written."""
+    rows = [{"text_a": f"apple {n}", "text_b": f"pear {n}", "score": n % 3 / 2} for n in range(12)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = (
+        ('name = "cross-entropy"', 'name = "contrastive-pairs"'),
+        ('name = "triple-entropy"\ncenters = 2', 'name = "cosine-mse"'),
+    )
+    (tmp_path / "scratch").mkdir()
+    trial = trials(tmp_path, *pairs)[0]
+    refused, _ = perform(trial, tmp_path / "scratch")
+    part = split(*rows_of(trial.source), size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    line = next(line for line, score in zip(part.train.lines, part.train.scores, strict=True) if score == 0.5)
+    assert str(refused.reason).startswith(f"t.jsonl:{line}: contrastive-pairs takes a pair as like or unlike")
+    assert rows[line - 1]["score"] == 0.5
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> _Pace:
         try:
             train(trial, {"training.max_steps": STEPS}, part.train, out, listeners=(clock,))
         except NearfarError as error:
-            told = reason_of(error, trial, Path(place))
+            told = reason_of(error, Path(place))
             raise NearfarError(f"contender {contender!r} on {trial.source.name!r} would fail: {told}") from error
         spent = time.perf_counter() - began
         recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +78,11 @@ def train(
     from nearfar.pipeline import run
 
     data: dict[str, Any] = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
-    for role, rows in (("train", records), ("dev", dev), ("test", test)):
-        if rows is not None:
-            data[role] = str(out.with_suffix(f".{role}.jsonl"))
-            columns = write_rows(rows, Path(data[role]))
-    if trial.kind == "plain":
-        columns = {}  # these are the usual names, and a dev file of scored pairs has others
-    recipe = recipe_of(trial, settings, {**data, **columns})
-    summary = run(recipe, out, console=Console(quiet=True), listeners=listeners)
+    if trial.kind != "plain":  # where a dev file of scored pairs has columns of other names
+        data |= {key: name for key, (name, _) in columns_of(records).items()}
+    recipe = recipe_of(trial, settings, {**data, "train": "memory:train"})
+    rows = {"train": records, "dev": dev, "test": test}
+    summary = run(recipe, out, data=rows, console=Console(quiet=True), listeners=listeners)
     return {name: dict(report.scores) for name, report in summary.reports.items()}
 
 
@@ -107,33 +103,27 @@ def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]
     return build_recipe({**values, "data": dict(data), "training": training}, where=f"contender {trial.contender}")
 
 
-def named_as_given(told: str, trial: Trial, scratch: Path) -> str:
-    """A message with the user's file in place of those that :func:`train` writes, whose lines are those of its part."""
-    roles = {"train": "training", "dev": "dev", "test": "test"}
-    here = Path.cwd()
-    folders = [scratch, *([scratch.relative_to(here)] if scratch.is_relative_to(here) else ())]
-    for folder in map(str, folders):  # messages have the short name of what is below the current folder
-        rows = re.compile(rf"{re.escape(folder)}/[\w-]+\.({'|'.join(roles)})\.jsonl")
-        told = rows.sub(lambda found: f"{roles[found[1]]} rows of {trial.source.given}", told)
-        told = told.replace(f"{folder}/", "")
-    return told
+def columns_of(records: Records) -> dict[str, tuple[str, Sequence[object]]]:
+    """The columns that rows are written in, by the keys of a recipe that name them: the name and the values."""
+    names = {1: ("text",), 2: ("text_a", "text_b"), 3: ("anchor", "positive", "negative")}[len(records.texts)]
+    texts = zip(names, records.texts, strict=True)
+    columns: dict[str, tuple[str, Sequence[object]]] = dict(zip(("text", "pair", "negative"), texts, strict=False))
+    for key, values in (
+        ("label", records.labels),
+        ("score", records.scores),
+        ("query_id", records.queries),
+        ("doc_id", records.documents),
+    ):
+        if values is not None:
+            columns[key] = (key, values)
+    return columns
 
 
 def write_rows(records: Records, path: Path) -> dict[str, str]:
     """Write rows as a file that is read back to the same rows; returns which column is which."""
-    names = {1: ("text",), 2: ("text_a", "text_b"), 3: ("anchor", "positive", "negative")}[len(records.texts)]
-    columns: dict[str, Sequence[object]] = dict(zip(names, records.texts, strict=True))
-    told = dict(zip(("text", "pair", "negative"), names, strict=False))
-    for key, values, name in (
-        ("label", records.labels, "label"),
-        ("score", records.scores, "score"),
-        ("query_id", records.queries, "query_id"),
-        ("doc_id", records.documents, "doc_id"),
-    ):
-        if values is not None:
-            columns[name] = values
-            told[key] = name
+    columns = columns_of(records)
+    names = {key: name for key, (name, _) in columns.items()}
     with path.open("w", encoding="utf-8") as file:
-        for row in zip(*columns.values(), strict=True):
-            file.write(json.dumps(dict(zip(columns, row, strict=True))) + "\n")
-    return told
+        for row in zip(*(values for _, values in columns.values()), strict=True):
+            file.write(json.dumps(dict(zip(names.values(), row, strict=True))) + "\n")
+    return names

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Records, folds, share
 from nearfar.errors import NearfarError, SettingError
-from nearfar.experiments.runs import Trial, named_as_given, train
+from nearfar.experiments.runs import Trial, train
 from nearfar.seeds import stream
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[dict
         try:
             value = judged(trial, settings, records, scratch / f"point-{len(tried)}", point, entry["scores"])
         except NearfarError as error:
-            entry.update(status="failed", reason=named_as_given(str(error), trial, scratch))
+            entry.update(status="failed", reason=str(error).replace(f"{scratch}/", ""))
             raise
         entry["status"] = "done"
         return value

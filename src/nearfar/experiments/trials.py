@@ -9,7 +9,7 @@ import resource
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from nearfar.experiments.diagnostics import (
 )
 from nearfar.experiments.multitask_runs import TASKS, perform_tasks
 from nearfar.experiments.records import JOURNAL, MAP, PREDICTIONS, Record, journals, map_bytes
-from nearfar.experiments.runs import Source, Trial, named_as_given, recipe_of, train
+from nearfar.experiments.runs import Source, Trial, recipe_of, train
 from nearfar.experiments.search import choose_settings
 from nearfar.experiments.suites import examine, merged, plain_rows, random_letters, require_scored
 
@@ -107,7 +107,7 @@ def perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | 
         found, files = _perform(trial, scratch, rows)
         values: dict[str, Any] = {"status": "done", **found}
     except NearfarError as error:
-        values = {"status": "failed", "reason": reason_of(error, trial, scratch)}
+        values = {"status": "failed", "reason": reason_of(error, scratch)}
     except Exception as error:  # a fault of the trial must not be the end of the others
         values = {"status": "failed", "reason": f"{type(error).__name__}: {error}{_where(error)}"}
     import torch
@@ -131,12 +131,9 @@ def warm_up() -> None:
     build("toy", classes=("a", "b"), seed=0)
 
 
-def reason_of(error: NearfarError, trial: Trial, scratch: Path) -> str:
-    """What went wrong, with the names of the user's files in place of those in a folder that is gone.
-
-    Lines are those of the rows that were drawn, and so the rows are called.
-    """
-    return named_as_given(str(error), trial, scratch)
+def reason_of(error: NearfarError, scratch: Path) -> str:
+    """What went wrong, without the name of a folder that is gone."""
+    return str(error).replace(f"{scratch}/", "")
 
 
 def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] | None) -> tuple[dict[str, Any], Files]:
@@ -145,6 +142,7 @@ def _perform(trial: Trial, scratch: Path, rows: tuple[Records, Records | None] |
     records, official = rows if rows is not None else rows_of(trial.source)
     if rows is None and digest_of(records, official) != trial.digest:
         raise NearfarError(f"{trial.source.file}: the rows have changed since the study began; run the study again.")
+    records = replace(records, source=trial.source.given)  # as the study has it, which is what messages name
     part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
     if trial.source.pairs is not None:
         return _encoders(trial, part, scratch)
