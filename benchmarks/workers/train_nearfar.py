@@ -45,7 +45,7 @@ class Watch:
     def evaluation(self, entry: dict[str, Any]) -> None:
         """Without dev texts there is none."""
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Nothing that concerns the clock."""
 
     def seconds(self, warm: int) -> float:

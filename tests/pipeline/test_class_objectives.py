@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.training.modules import loss_module
 from tests.training.runs import write_texts
 
 import nearfar
@@ -35,7 +36,6 @@ from nearfar.recipe.objectives import (
     SupCon,
     TripleEntropy,
 )
-from nearfar.training import Learner
 
 CLASSES = ("animal", "fruit", "tool")
 
@@ -310,5 +310,5 @@ def test_the_parts_of_a_blend_may_have_any_names():
     terms, _ = terms_of(Blend(parts=parts))
     model = build("toy", classes=CLASSES, seed=1, pooling="mean").model
 
-    assert len(terms) == len(Learner(model, terms).objectives) == 7
+    assert len(terms) == len(loss_module(model, terms).objectives) == 7
     assert [term.name for term in terms][2:4] == ["a_b", "a_b_"]

@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_keeps_the_earlier_checkpoints(tmp_path):
         "class Fill:\n"
         " def step(self, entry):\n"
         "  if entry['step'] == 3: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))\n"
-        " def evaluation(self, entry): pass\n def notice(self, text): pass\n"
+        " def evaluation(self, entry): pass\n def message(self, text): pass\n"
         "values = {'data': {'train': sys.argv[1]}, 'encoder': {'name': 'toy'}, 'batches': {'size': 8}, 'training': {'epochs': 3, 'checkpoint_every': 1}}\n"
         "try:\n run(build_recipe(values, [], where='t'), Path(sys.argv[2]), console=Console(quiet=True), listeners=(Fill(),))\n"
         "except OutputError as error:\n print(error)\n"
@@ -274,7 +274,7 @@ def test_the_recipe_beside_a_model_is_the_one_that_trained_it(tmp_path):
         def step(self, entry: dict[str, object]) -> None:
             raise MemoryError
 
-        evaluation = notice = step
+        evaluation = message = step
 
     values = {"data": {"train": texts(tmp_path)}, "encoder": {"name": "toy"}, "training": {"epochs": 1}}
     with pytest.raises(MemoryError):

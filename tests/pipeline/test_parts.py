@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
+from tests.training.modules import loss_module
 
 from nearfar.encoding import build, make_head, tokenize
 from nearfar.evaluation import embed_table
@@ -15,7 +16,7 @@ from nearfar.pipeline.heads import STRENGTH, fit_head
 from nearfar.pipeline.rows import Rows, distinct
 from nearfar.pipeline.stages import Stage
 from nearfar.recipe import Data, Recipe
-from nearfar.training import Learner, Term
+from nearfar.training import Term
 from nearfar.training.optimizer import parameter_groups, part_of
 
 TEXTS = [f"{'apple pear plum' if n % 3 else 'hammer saw'} number {n}" for n in range(20)]
@@ -104,7 +105,7 @@ def test_a_term_may_have_a_learning_rate_of_its_own():
         Term("far", 1.0, ProxyNCA(2, 32), "text"),
         Term("entropy", 1.0, CrossEntropy(), "logits"),
     ]
-    groups = parameter_groups(Learner(model, terms), {"encoder": 1e-5, "head": 1e-3, "objective": 1e-2}, 0.01)
+    groups = parameter_groups(loss_module(model, terms), {"encoder": 1e-5, "head": 1e-3, "objective": 1e-2}, 0.01)
     rates = {name: (group["part"], group["lr"], group["weight_decay"]) for group in groups for name in group["names"]}
     assert rates["objectives.near.proxies"] == ("objective/near", 0.5, 0.0)
     assert rates["objectives.far.proxies"] == ("objective", 1e-2, 0.0)
@@ -114,7 +115,7 @@ def test_a_term_may_have_a_learning_rate_of_its_own():
 def test_a_weighting_network_has_a_head_of_its_own_rate():
     model, helper = (build("toy", classes=("a", "b"), seed=seed, pooling="mean").model for seed in (1, 2))
     terms = [Term("a", 1.0, LabelAware(), "weighted"), Term("b", 1.0, CrossEntropy(), "weighting")]
-    learner = Learner(model, terms, weighting=helper)
+    learner = loss_module(model, terms, weighting=helper)
     parts = {name: part_of(name, learner) for name, _ in learner.named_parameters()}
 
     assert {name for name, part in parts.items() if part == "head"} == {

@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 from tests.cli.test_pairs import call
+from tests.training.modules import loss_module
 from tests.training.runs import StopAt, digest
 
 from nearfar.encoding import build, load, tokenize
@@ -24,7 +25,7 @@ from nearfar.pipeline.defaults import choose
 from nearfar.pipeline.objectives import build_terms
 from nearfar.recipe import Recipe, build_recipe
 from nearfar.recipe.objectives import SimCSE
-from nearfar.training import Batch, Learner, read_journal
+from nearfar.training import Batch, read_journal
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
 
@@ -207,7 +208,7 @@ def test_supervised_simcse_is_its_formula_on_triplets():
     terms, _ = build_terms(
         SimCSE(hard_negative_weight=weight), classes=(), dim=64, labels=np.zeros(4, dtype=np.int64), seed=1
     )
-    learner = Learner(built.model, terms)
+    learner = loss_module(built.model, terms)
     inputs = built.model.inputs(table, np.arange(12))
     batch = Batch(
         inputs, torch.zeros(4, dtype=torch.int64), np.arange(4), columns=3,

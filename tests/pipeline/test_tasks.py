@@ -32,7 +32,7 @@ from nearfar.pipeline.multitask import _config, _identity, run_tasks
 from nearfar.pipeline.runtime import open_encoder
 from nearfar.pipeline.task_plan import plan_tasks
 from nearfar.pipeline.task_scores import evaluate_saved, met_in
-from nearfar.pipeline.tasks import build_aim, check_dev, level, read_task, truth_of, worst
+from nearfar.pipeline.tasks import build_loss, check_dev, level, read_task, truth_of, worst
 from nearfar.recipe.tasks import TaskRecipe
 from nearfar.training import read_journal
 
@@ -258,12 +258,12 @@ def test_any_objective_can_be_blended_into_a_task(folder, tmp_path):
 
 def test_the_weights_of_blended_terms_are_those_of_the_recipe(folder):
     recipe = task_recipe(folder, same={"objective": {"name": "mnrl"}, "head_weight": 0.25})
-    aim, _ = build_aim(read_task(recipe, recipe.task[1]), 64, 1)
+    aim, _ = build_loss(read_task(recipe, recipe.task[1]), 64, 1)
 
     assert [(term.name, term.weight, term.view) for term in aim.terms] == [
         ("cross_entropy", 0.25, "logits"), ("mnrl", 1.0, "pairs"),
     ]  # fmt: skip
-    assert (aim.head_columns, aim.apart) == (2, 2)
+    assert (aim.head_columns, aim.pair_columns) == (2, 2)
 
 
 def test_a_stage_before_the_tasks_trains_the_encoder(folder, tmp_path):

@@ -84,7 +84,7 @@ class StopAt:
     def evaluation(self, entry: dict[str, Any]) -> None:
         pass
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         pass
 
 
@@ -101,7 +101,7 @@ class KillAt:
     def evaluation(self, entry: dict[str, Any]) -> None:
         pass
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         pass
 
 

@@ -14,15 +14,16 @@ from nearfar.batching import FileOrder
 from nearfar.encoding import build, tokenize
 from nearfar.objectives import BatchSoftmax, CosineMSE, CrossEntropy, SoftTriple, SupCon
 from nearfar.pipeline import run
-from nearfar.training import Feed, Learner, Term, read_journal
+from nearfar.training import Loader, LossModule, Term, read_journal
 from nearfar.training.grad_cache import cached_backward
+from tests.training.modules import loss_module
 
 from .runs import recipe_for, write_texts
 
 ROWS = 13
 
 
-def learner_and_feed(pooling: Any, dropout: float) -> tuple[Learner, Feed]:
+def learner_and_feed(pooling: Any, dropout: float) -> tuple[LossModule, Loader]:
     built = build("toy", classes=("a", "b", "c"), seed=1, pooling=pooling, dropout=dropout)
     torch.manual_seed(2)
     terms = [
@@ -33,12 +34,12 @@ def learner_and_feed(pooling: Any, dropout: float) -> tuple[Learner, Feed]:
     texts = ["word " * (1 + n % 5) + str(n) for n in range(ROWS)]
     table = tokenize(built.tokenizer, [texts], max_length=32)
     labels = np.arange(ROWS, dtype=np.int64) % 3
-    return Learner(built.model, terms).train(), Feed(
+    return loss_module(built.model, terms).train(), Loader(
         table, labels, FileOrder(rows=ROWS, size=ROWS), tuple(range(ROWS)), "t"
     )
 
 
-def gradients(learner: Learner) -> dict[str, torch.Tensor]:
+def gradients(learner: LossModule) -> dict[str, torch.Tensor]:
     found = {name: weight.grad.clone() for name, weight in learner.named_parameters() if weight.grad is not None}
     learner.zero_grad(set_to_none=True)
     return found
@@ -82,7 +83,7 @@ def test_cached_pairs_are_plain_pairs(chunk):
         Term("contrast", 0.6, BatchSoftmax(trainable=True), "grouped-pairs"),
         Term("mse", 0.4, CosineMSE(), "pairs"),
     ]
-    learner = Learner(plain_learner.model, terms).train()
+    learner = loss_module(plain_learner.model, terms).train()
     every = np.arange(ROWS)
     feed = replace(
         feed,

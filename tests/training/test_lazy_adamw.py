@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Words
@@ -19,10 +18,10 @@ from nearfar.encoding import build, tokenize
 from nearfar.errors import NotFiniteError
 from nearfar.objectives import CrossEntropy, SupCon
 from nearfar.recipe import Training
-from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, fit
+from nearfar.training import CheckpointStore, Journal, Loader, LossModule, Term
 from nearfar.training.lazy_adamw import WINDOW, LazyRows, lazy_rows
 from nearfar.training.optimizer import build_optimizer, factor, optimizer_tensors, parameter_groups, restore_optimizer
-from nearfar.training.step import take_step
+from tests.training.modules import QuietCallback, fit_with, loss_module, step_with
 
 ROWS, WIDTH, STEPS, RATE = 60, 8, 300, 5e-5
 ONCE, NEVER = 58, 59
@@ -201,18 +200,18 @@ def test_a_step_without_gradient_is_no_step():
     assert optimizer.state[weight]["step"] == counted == 1
 
 
-def learner_and_feed(*, dropout: float = 0.0) -> tuple[Learner, Feed]:
+def learner_and_feed(*, dropout: float = 0.0) -> tuple[LossModule, Loader]:
     built = build("toy", classes=("a", "b"), seed=1, dropout=dropout)
     terms = [Term("cross_entropy", 0.7, CrossEntropy(), "logits"), Term("supcon", 0.3, SupCon(), "text")]
     texts = [f"text {'abcdefghijklmnop'[number]} of kind {'xy'[number % 2]}" for number in range(16)]
     table = tokenize(built.tokenizer, [texts], max_length=32)
     order = RandomOrder(rows=16, size=4, seed=1)
-    return Learner(built.model, terms), Feed(
+    return loss_module(built.model, terms), Loader(
         table, np.arange(16, dtype=np.int64) % 2, order, tuple(range(2, 18)), "t.csv"
     )
 
 
-def words_of(learner: Learner) -> nn.Embedding:
+def words_of(learner: LossModule) -> nn.Embedding:
     assert learner.model.body is not None
     return learner.model.body.words
 
@@ -229,10 +228,7 @@ def trained(*, lazily: bool, steps: int = 12, accumulate: int = 1, chunk: int | 
         for step in range(steps):
             torch.manual_seed(step)
             members = order[step * accumulate : (step + 1) * accumulate]
-            result = take_step(
-                Accelerator(cpu=True), learner, optimizer, feed, members, clip=clip, chunk=chunk, rank=0, world=1,
-                step=step, rates={}, lazy=lazy,
-            )  # fmt: skip
+            result = step_with(learner, optimizer, feed, members, clip=clip, chunk=chunk, step=step, lazy=lazy)
             results.append(result)
     return results, dict(learner.named_parameters())
 
@@ -258,14 +254,11 @@ def test_a_broken_gradient_of_a_row_is_named():
     before = words.detach().clone()
     words.register_hook(lambda gradient: gradient * math.inf)
     with lazy_rows(learner, optimizer) as lazy, pytest.raises(NotFiniteError, match=r"word_embeddings\.weight"):
-        take_step(
-            Accelerator(cpu=True), learner, optimizer, feed, feed.sampler.batches(0)[:1], clip=1.0, chunk=None,
-            rank=0, world=1, step=1, rates={}, lazy=lazy,
-        )  # fmt: skip
+        step_with(learner, optimizer, feed, feed.sampler.batches(0)[:1], lazy=lazy)
     assert words.detach().equal(before)
 
 
-def groups_of(learner: Learner, decay: float = 0.01) -> Any:
+def groups_of(learner: LossModule, decay: float = 0.01) -> Any:
     return parameter_groups(learner, {"encoder": 1.0, "head": 1.0, "objective": 1.0}, decay)
 
 
@@ -313,7 +306,7 @@ def test_evaluation_and_the_end_see_current_weights_and_checkpoints_do_not_make_
         seen.append(weight[unread].detach().clone())
         return {"accuracy": 1.0 - len(seen)}
 
-    class Stored:
+    class Stored(QuietCallback):
         late = 0
 
         def step(self, entry: dict[str, Any]) -> None:
@@ -322,13 +315,10 @@ def test_evaluation_and_the_end_see_current_weights_and_checkpoints_do_not_make_
                 (row,) = (own for name, own in checkpoint.tensors["optimizer"].items() if name.startswith("seen|"))
                 self.late += int(row[unread] < checkpoint.state["step"])
 
-        def evaluation(self, entry: dict[str, Any]) -> None: ...
-        def notice(self, text: str) -> None: ...
-
     stored = Stored()
     rates: Any = {"encoder": 1e-2, "head": 1e-2, "objective": 1e-2}
-    settings: Any = {"rates": rates, "seed": 1, "accelerator": Accelerator(cpu=True), "store": store}
-    fit(learner, feed, training, **settings, journal=Journal(tmp_path / "j"), listeners=(stored,), evaluate=look)
+    settings: Any = {"rates": rates, "seed": 1, "store": store}
+    fit_with(learner, feed, training, **settings, journal=Journal(tmp_path / "j"), callbacks=(stored,), evaluate=look)
 
     assert len(seen) == 3
     for own, steps in zip(seen, (5, 10, 12), strict=True):
@@ -337,7 +327,7 @@ def test_evaluation_and_the_end_see_current_weights_and_checkpoints_do_not_make_
     assert stored.late >= 4
 
     learner, feed = learner_and_feed()
-    fit(learner, feed, training, **settings, journal=Journal(tmp_path / "k"))
+    fit_with(learner, feed, training, **settings, journal=Journal(tmp_path / "k"))
     assert torch.allclose(words_of(learner).weight[unread], start * 0.99**12, rtol=1e-5)
 
 
@@ -364,8 +354,8 @@ def test_rows_are_current_at_each_epoch_for_a_sampler_that_reads_the_model_and_w
 
     training = Training(epochs=3, learning_rate=1e-2, warmup=0.0, schedule="constant", weight_decay=1.0)
     rates: Any = {"encoder": 1e-2, "head": 1e-2, "objective": 1e-2}
-    fit(
-        learner, replace(feed, sampler=Looking()), training, rates=rates, seed=1, accelerator=Accelerator(cpu=True),
+    fit_with(
+        learner, replace(feed, sampler=Looking()), training, rates=rates, seed=1,
         store=CheckpointStore(tmp_path / "c"), journal=Journal(tmp_path / "j"),
     )  # fmt: skip
     assert len(seen) == 3
@@ -389,8 +379,8 @@ def test_batches_of_neighbors_are_made_from_current_rows(tmp_path: Path, kind: A
     sampler = kind(rows=16, size=4, seed=1, group=2, vectors=vectors)
     training = Training(epochs=2, learning_rate=1e-2, warmup=0.0, schedule="constant", weight_decay=1.0)
     rates: Any = {"encoder": 1e-2, "head": 1e-2, "objective": 1e-2}
-    fit(
-        learner, replace(feed, sampler=sampler), training, rates=rates, seed=1, accelerator=Accelerator(cpu=True),
+    fit_with(
+        learner, replace(feed, sampler=sampler), training, rates=rates, seed=1,
         store=CheckpointStore(tmp_path / "c"), journal=Journal(tmp_path / "j"),
     )  # fmt: skip
     assert len(seen) == 2

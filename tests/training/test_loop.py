@@ -20,8 +20,9 @@ from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
 from nearfar.pipeline import run
 from nearfar.pipeline import train as train_module
 from nearfar.recipe import Training
-from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, fit, plan_run, read_journal
+from nearfar.training import CheckpointStore, Journal, Loader, LossModule, Term, plan_run, read_journal
 from nearfar.training.optimizer import factor, parameter_groups, part_of
+from tests.training.modules import fit_with, loss_module
 
 from .runs import StopAt, digest, recipe_for, write_texts
 
@@ -50,11 +51,11 @@ class Watch:
     def evaluation(self, entry: dict[str, Any]) -> None:
         self.evaluations.append(entry)
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.notices.append(text)
 
 
-def small_learner(pooling: Any = None, dropout: float = 0.0) -> tuple[Learner, Feed]:
+def small_learner(pooling: Any = None, dropout: float = 0.0) -> tuple[LossModule, Loader]:
     """A learner with all kinds of terms, on twelve texts of two classes."""
     built = build("toy", classes=("a", "b"), seed=1, pooling=pooling, dropout=dropout)
     terms = [
@@ -65,17 +66,19 @@ def small_learner(pooling: Any = None, dropout: float = 0.0) -> tuple[Learner, F
     rows = [f"text number {number} of kind {'xy'[number % 2]}" for number in range(12)]
     table = tokenize(built.tokenizer, [rows], max_length=32)
     labels = np.arange(12, dtype=np.int64) % 2
-    return Learner(built.model, terms), Feed(table, labels, FileOrder(rows=12, size=4), tuple(range(2, 14)), "t.csv")
+    return loss_module(built.model, terms), Loader(
+        table, labels, FileOrder(rows=12, size=4), tuple(range(2, 14)), "t.csv"
+    )
 
 
 def fit_small(
-    learner: Learner, feed: Feed, folder: Path, *, listeners: Any = (), followed: bool = False, **settings: Any
+    learner: LossModule, feed: Loader, folder: Path, *, listeners: Any = (), followed: bool = False, **settings: Any
 ) -> Any:
     training = Training(**{"epochs": 1, "learning_rate": 1e-2, "warmup": 0.0, **settings})
-    return fit(
+    return fit_with(
         learner, feed, training, rates={"encoder": 1e-3, "head": 1e-3, "objective": 1e-1}, seed=1,
-        accelerator=Accelerator(cpu=True), store=CheckpointStore(folder / "c"), journal=Journal(folder / "j.jsonl"),
-        listeners=listeners, followed=followed,
+        store=CheckpointStore(folder / "c"), journal=Journal(folder / "j.jsonl"), callbacks=listeners,
+        followed=followed,
     )  # fmt: skip
 
 
@@ -159,8 +162,8 @@ def test_accumulating_halves_is_training_on_the_whole(tmp_path):
     results = []
     for size, accumulate in ((8, 1), (4, 2)):
         learner, feed = small_learner()
-        learner = Learner(learner.model, [Term("cross_entropy", 1.0, CrossEntropy(), "logits")])
-        feed = Feed(feed.tokens, feed.labels, FileOrder(rows=12, size=size), feed.lines, feed.source)
+        learner = loss_module(learner.model, [Term("cross_entropy", 1.0, CrossEntropy(), "logits")])
+        feed = Loader(feed.tokens, feed.labels, FileOrder(rows=12, size=size), feed.lines, feed.source)
         watch = Watch()
         folder = tmp_path / str(size)
         fit_small(learner, feed, folder, accumulate=accumulate, listeners=(watch,))
@@ -177,7 +180,7 @@ def test_accumulating_halves_is_training_on_the_whole(tmp_path):
 def test_the_plan_is_what_happens(tmp_path, size, accumulate, epochs, limit):
     """Steps are counted exactly before the run, and each is an update of the optimizer."""
     learner, feed = small_learner()
-    feed = Feed(feed.tokens, feed.labels, RandomOrder(rows=12, size=size, seed=1), feed.lines, feed.source)
+    feed = Loader(feed.tokens, feed.labels, RandomOrder(rows=12, size=size, seed=1), feed.lines, feed.source)
     settings = {"epochs": epochs, "accumulate": accumulate, "max_steps": limit}
     plan = plan_run(feed, Training(**settings))
     watch = Watch()
@@ -214,7 +217,7 @@ def test_infinite_gradients_stop_the_run_with_the_reason(tmp_path):
             return self.edge.abs().sqrt().sum() + 0 * embeddings.sum()
 
     learner, feed = small_learner()
-    learner = Learner(learner.model, [Term("cliff", 1.0, Cliff(), "text")])
+    learner = loss_module(learner.model, [Term("cliff", 1.0, Cliff(), "text")])
     with pytest.raises(NotFiniteError, match=r"the gradient is (nan|inf) at step 1.*first in objectives.cliff.edge"):
         fit_small(learner, feed, tmp_path)
 

@@ -14,8 +14,9 @@ from nearfar.encoding import build, tokenize
 from nearfar.encoding.masked_words import masked_words
 from nearfar.errors import SettingError
 from nearfar.objectives import BatchSoftmax, CrossEntropy
-from nearfar.training import Feed, Learner, Term
+from nearfar.training import Loader, LossModule, Term
 from nearfar.training.grad_cache import cached_backward
+from tests.training.modules import loss_module
 
 ROWS = 13
 WEIGHT = 0.1
@@ -23,26 +24,26 @@ CONTRAST = Term("simcse", 1.0, BatchSoftmax(temperature=0.05, symmetric=False), 
 MLM = Term("mlm", WEIGHT, CrossEntropy(), "masked-words")
 
 
-def learner_and_feed(*, mlm: bool = True, texts: list[str] | None = None, **settings: Any) -> tuple[Learner, Feed]:
+def learner_and_feed(*, mlm: bool = True, texts: list[str] | None = None, **settings: Any) -> tuple[LossModule, Loader]:
     built = build("toy", classes=None, seed=1, **settings)
     texts = texts or ["word " * (2 + n % 5) + f"number {n}" for n in range(ROWS)]
     table = tokenize(built.tokenizer, [texts], max_length=32)
     every = np.arange(len(texts))
-    feed = Feed(
+    feed = Loader(
         table, np.zeros(len(texts), dtype=np.int64), FileOrder(rows=len(texts), size=len(texts)),
         tuple(range(len(texts))), "t", columns=(every, every), groups=(every, every),
     )  # fmt: skip
     head = masked_words("toy", built, seed=2)[0] if mlm else None
-    return Learner(built.model, [CONTRAST, *([MLM] if mlm else [])], masked=head).train(), feed
+    return loss_module(built.model, [CONTRAST, *([MLM] if mlm else [])], masked=head).train(), feed
 
 
-def gradients(learner: Learner) -> dict[str, torch.Tensor]:
+def gradients(learner: LossModule) -> dict[str, torch.Tensor]:
     found = {name: weight.grad.clone() for name, weight in learner.named_parameters() if weight.grad is not None}
     learner.zero_grad(set_to_none=True)
     return found
 
 
-def losses(learner: Learner, feed: Feed, seed: int = 5) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def losses(learner: LossModule, feed: Loader, seed: int = 5) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     torch.manual_seed(seed)
     (batch,) = feed.batches(learner.model, np.arange(len(feed)), None)
     return learner(batch)
@@ -128,4 +129,4 @@ def test_two_views_differ_in_training_and_agree_in_evaluation():
 def test_a_term_on_masked_words_needs_a_head():
     built = build("toy", classes=None, seed=1)
     with pytest.raises(SettingError, match="needs a head"):
-        Learner(built.model, [MLM])
+        loss_module(built.model, [MLM])

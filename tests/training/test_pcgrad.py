@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.training.pcgrad import Conflicts, Meeting, Surgeon, project
+from nearfar.training.pcgrad import Conflicts, PairConflicts, PCGrad, project
 
 SHAPES = [(3, 2), (4,), (1, 2, 2)]
 
@@ -189,7 +189,7 @@ def test_a_task_without_a_gradient_changes_nothing(nothing):
 
     assert flat(combined) == pytest.approx(flat(expected), abs=1e-6)
     assert conflicts.counts == ((0, 1, 0), (1, 0, 0), (0, 0, 0))
-    assert conflicts.between("0", "2") == Meeting()
+    assert conflicts.between("0", "2") == PairConflicts()
     assert math.isnan(conflicts.cosines[1][2])
 
 
@@ -267,7 +267,7 @@ def test_rows_alone_are_as_good_as_whole_gradients(layouts):
 def test_conflicts_of_many_steps_add_up():
     """Over steps with different tasks: how often each two met, how often in conflict, and the mean cosine."""
     steps = [(11, ("a", "b", "c")), (12, ("c", "a")), (13, ("b", "a", "d"))]
-    found, cosines = Conflicts(tasks=(), meetings={}), {}
+    found, cosines = Conflicts(tasks=(), pairs={}), {}
     for seed, names in steps:
         gradients = random_gradients(seed, len(names))
         found += project(gradients, seed=seed, combine="mean", tasks=names)[1]
@@ -325,12 +325,12 @@ def same(one, other):
 def test_the_surgeon_leaves_what_project_gives(combine, sparse):
     """Shared weights are operated on, heads pass through with the same factor, idle weights keep no gradient."""
     model = model_of(sparse=sparse)
-    surgeon = Surgeon(shared=model.shared(), own=model.heads.parameters(), combine=combine)
+    pcgrad = PCGrad(shared=model.shared(), own=model.heads.parameters(), combine=combine)
     for task, seed in (("a", 1), ("b", 2)):
         model.loss(task, seed).backward()
-        surgeon.take(task)
+        pcgrad.take(task)
         assert all(weight.grad is None for weight in model.parameters())
-    conflicts = surgeon.finish(seed=7)
+    conflicts = pcgrad.finish(seed=7)
 
     plain = model_of()
     weights = list(plain.shared())
@@ -357,12 +357,12 @@ def test_batches_of_a_task_add_up_before_the_surgery(sparse):
     results = []
     for order in (("a1", "b2", "a3", "b4"), ("a1 a3", "b2 b4")):
         model = model_of(sparse=sparse)
-        surgeon = Surgeon(shared=model.shared(), own=model.heads.parameters())
+        pcgrad = PCGrad(shared=model.shared(), own=model.heads.parameters())
         for batches in order:
             for batch in batches.split():
                 model.loss(batch[0], int(batch[1])).backward()
-            surgeon.take(batches[0])
-        conflicts = surgeon.finish(seed=0)
+            pcgrad.take(batches[0])
+        conflicts = pcgrad.finish(seed=0)
         results.append([weight.grad for weight in model.parameters()])
         assert conflicts.between("a", "b").steps == 1
 
@@ -375,25 +375,25 @@ def test_rows_and_whole_gradients_of_one_task_add_up():
     some, everything = rows_of(torch.ones(4, 2), [1, 3]), torch.full((4, 2), 2.0)
     for first, second in ((some, everything), (everything, some)):
         weight = nn.Parameter(torch.zeros(4, 2))
-        surgeon = Surgeon(shared=[weight])
+        pcgrad = PCGrad(shared=[weight])
         for gradient in (first, second):
             weight.grad = gradient.clone()
-            surgeon.take("a")
-        surgeon.finish(seed=0)
+            pcgrad.take("a")
+        pcgrad.finish(seed=0)
         assert torch.equal(weight.grad, torch.tensor([[2.0, 2.0], [3.0, 3.0], [2.0, 2.0], [3.0, 3.0]]))
 
 
 def test_one_task_alone_is_plain_training():
     """To the last bit, and the gradients are moved, not copied."""
     model, plain = model_of(), model_of()
-    surgeon = Surgeon(shared=model.shared(), own=model.heads.parameters())
+    pcgrad = PCGrad(shared=model.shared(), own=model.heads.parameters())
     model.loss("a", 1).backward()
     plain.loss("a", 1).backward()
     places = [weight.grad.data_ptr() for weight in model.parameters() if weight.grad is not None]
-    surgeon.take("a")
-    conflicts = surgeon.finish(seed=0)
+    pcgrad.take("a")
+    conflicts = pcgrad.finish(seed=0)
 
-    assert conflicts == Conflicts(tasks=("a",), meetings={})
+    assert conflicts == Conflicts(tasks=("a",), pairs={})
     assert [weight.grad.data_ptr() for weight in model.parameters() if weight.grad is not None] == places
     for weight, other in zip(model.parameters(), plain.parameters(), strict=True):
         assert (weight.grad is None) == (other.grad is None)
@@ -401,35 +401,35 @@ def test_one_task_alone_is_plain_training():
 
 
 def test_steps_do_not_leak_into_each_other():
-    """After it has finished, a surgeon begins with nothing."""
+    """After it has finished, a pcgrad begins with nothing."""
     model = model_of()
-    surgeon = Surgeon(shared=model.shared(), own=model.heads.parameters())
+    pcgrad = PCGrad(shared=model.shared(), own=model.heads.parameters())
     results = []
     for _ in range(2):
         for task, seed in (("a", 1), ("b", 2)):
             model.loss(task, seed).backward()
-            surgeon.take(task)
-        surgeon.finish(seed=0)
+            pcgrad.take(task)
+        pcgrad.finish(seed=0)
         results.append([weight.grad for weight in model.parameters()])
         model.zero_grad(set_to_none=True)
 
     assert all(one is other is None or torch.equal(one, other) for one, other in zip(*results, strict=True))
     with pytest.raises(SettingError, match="take those of at least one task first"):
-        surgeon.finish(seed=0)
+        pcgrad.finish(seed=0)
 
 
 def test_what_does_not_fit_together_is_refused():
     """Weights given twice, another way to combine, tasks of one name, gradients of other weights."""
     weight = nn.Parameter(torch.zeros(2))
-    with pytest.raises(SettingError, match="given to the surgeon twice"):
-        Surgeon(shared=[weight], own=[weight])
+    with pytest.raises(SettingError, match="given to PCGrad twice"):
+        PCGrad(shared=[weight], own=[weight])
     with pytest.raises(SettingError, match="'mean' or 'sum', not by 'median'"):
-        Surgeon(shared=[weight], combine="median")
+        PCGrad(shared=[weight], combine="median")
     with pytest.raises(SettingError, match="'mean' or 'sum', not by 'median'"):
         project([[weight.data]], seed=0, combine="median")
     with pytest.raises(SettingError, match="2 gradients need as many different names of tasks, got a, a"):
         project([[weight.data]] * 2, seed=0, combine="sum", tasks=["a", "a"])
-    with pytest.raises(SettingError, match="no gradients to operate on"):
+    with pytest.raises(SettingError, match="no gradients to combine"):
         project([], seed=0, combine="sum")
     with pytest.raises(ShapeError, match=r"got \[1, 2\] gradients"):
         project([[None], [None, None]], seed=0, combine="sum")

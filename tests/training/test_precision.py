@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 
 from nearfar.batching import FileOrder
 from nearfar.encoding import build, tokenize
 from nearfar.objectives import CrossEntropy
 from nearfar.recipe import Training
-from nearfar.training import CheckpointStore, Feed, Journal, Learner, Term, choose_precision, fit
+from nearfar.training import CheckpointStore, Journal, Loader, Term, choose_precision
 from nearfar.training.precision import HOPELESS, MARGIN, MOST, SETTLED, best_of, cpu_bf16_units, measure_products
+from tests.training.modules import fit_with, loss_module
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU its own flags decide")
 
@@ -103,12 +103,12 @@ def test_without_such_a_file_there_are_no_units(tmp_path: Path):
 def test_a_resumed_run_keeps_its_precision(tmp_path: Path):
     """A second measurement may come out otherwise; the run goes on as it began."""
     settings: Any = {"rates": {"encoder": 1e-3, "head": 1e-3, "objective": 1e-3}, "seed": 1,
-                     "accelerator": Accelerator(cpu=True), "store": CheckpointStore(tmp_path / "c"),
+                     "store": CheckpointStore(tmp_path / "c"),
                      "journal": Journal(tmp_path / "j")}  # fmt: skip
     built = build("toy", classes=("a", "b"), seed=1)
     table = tokenize(built.tokenizer, [["one", "two"]], max_length=8)
-    feed = Feed(table, np.array([0, 1]), FileOrder(rows=2, size=2), (2, 3), "t.csv")
+    feed = Loader(table, np.array([0, 1]), FileOrder(rows=2, size=2), (2, 3), "t.csv")
     for precision, resume in (("bf16", False), ("fp32", True)):
-        learner = Learner(built.model, [Term("cross_entropy", 1.0, CrossEntropy(), "logits")], precision=precision)  # type: ignore[arg-type]
-        fit(learner, feed, Training(epochs=1, checkpoint_every=1), **settings, resume=resume)
+        learner = loss_module(built.model, [Term("cross_entropy", 1.0, CrossEntropy(), "logits")], precision=precision)  # type: ignore[arg-type]
+        fit_with(learner, feed, Training(epochs=1, checkpoint_every=1), **settings, resume=resume)
         assert learner.precision == "bf16"

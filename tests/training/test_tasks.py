@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 
 from nearfar.batching import Neighbors
@@ -17,11 +16,12 @@ from nearfar.batching.schedules import RoundRobin, Sampled
 from nearfar.encoding import build
 from nearfar.encoding.task_model import TaskNetwork
 from nearfar.pipeline.task_plan import plan_tasks
-from nearfar.pipeline.tasks import build_aim, make_task_feed
+from nearfar.pipeline.tasks import build_loss, make_task_loader
 from nearfar.seeds import stream
+from nearfar.training import LossModule, MultiTaskLoader
 from nearfar.training.pcgrad import project
-from nearfar.training.step import take_step
-from nearfar.training.tasks import ScoreError, TaskFeed, TaskLearner, TaskStep, Uncertainty
+from nearfar.training.task_losses import ScoreError, Uncertainty
+from tests.training.modules import step_with
 
 from .task_runs import task_recipe, write_all
 
@@ -31,16 +31,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Makes a learner and a feed of three tasks, without dropout, so that numbers can be compared."""
     folder = write_all(tmp_path_factory.mktemp("tasks"))
 
-    def make(*, uncertainty: bool = False, schedule: Any = None, **changes: Any) -> tuple[TaskLearner, TaskFeed]:
+    def make(*, uncertainty: bool = False, schedule: Any = None, **changes: Any) -> tuple[LossModule, MultiTaskLoader]:
         quiet = {"head": {"dropout": 0.0}}
         own = {name: {**quiet, **changes.pop(name, {})} for name in ("kind", "same", "close")}
         recipe, tasks, _ = plan_tasks(task_recipe(folder, encoder={"dropout": 0.0}, **own, **changes))
         built = build("toy", classes=None, seed=1, max_length=24, dropout=0.0)
         network = TaskNetwork(built.model, [one.card for one in tasks], shared=recipe.shared_layer, seed=3)
-        aims = [build_aim(one, built.model.dim, recipe.seed)[0] for one in tasks]
-        feeds = {one.name: make_task_feed(one, aim, built, recipe) for one, aim in zip(tasks, aims, strict=True)}
+        aims = [build_loss(one, built.model.dim, recipe.seed)[0] for one in tasks]
+        feeds = {one.name: make_task_loader(one, aim, built, recipe) for one, aim in zip(tasks, aims, strict=True)}
         sizes = {name: len(feed.sampler) for name, feed in feeds.items()}
-        return TaskLearner(network, aims, uncertainty=uncertainty), TaskFeed(
+        return LossModule(network, aims, uncertainty=uncertainty), MultiTaskLoader(
             feeds, schedule(sizes) if schedule else RoundRobin(tasks=sizes)
         )
 
@@ -51,11 +51,11 @@ def test_tasks_read_the_model_for_their_batches_if_one_of_them_does(made):
     _, feed = made()
     assert not feed.sampler.reads_model
     own = Neighbors(rows=4, size=2, seed=1, vectors=lambda: np.eye(4, dtype=np.float32), group=2)
-    name, first = next(iter(feed.feeds.items()))
-    assert TaskFeed({**feed.feeds, name: replace(first, sampler=own)}, feed.schedule).sampler.reads_model
+    name, first = next(iter(feed.loaders.items()))
+    assert MultiTaskLoader({**feed.loaders, name: replace(first, sampler=own)}, feed.schedule).sampler.reads_model
 
 
-def gradients_of(learner: TaskLearner, feed: TaskFeed, rows: Any) -> dict[str, Tensor]:
+def gradients_of(learner: LossModule, feed: MultiTaskLoader, rows: Any) -> dict[str, Tensor]:
     """The gradients of one batch alone."""
     learner.zero_grad(set_to_none=True)
     (batch,) = feed.batches(learner.model, rows, None)
@@ -65,12 +65,14 @@ def gradients_of(learner: TaskLearner, feed: TaskFeed, rows: Any) -> dict[str, T
     return found
 
 
-def stepped(learner: TaskLearner, feed: TaskFeed, members: list[Any], take: Any, **settings: Any) -> tuple[Any, Any]:
+def stepped(
+    learner: LossModule, feed: MultiTaskLoader, members: list[Any], take: Any, **settings: Any
+) -> tuple[Any, Any]:
     """What a step reports, and the gradient it spends: plain descent at rate one moves each weight by just that."""
     before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
     optimizer = torch.optim.SGD(learner.parameters(), lr=1.0)
-    chosen = {"clip": 0.0, "chunk": None, "rank": 0, "world": 1, "step": 5, "rates": {}, **settings}
-    result = take(Accelerator(cpu=True), learner, optimizer, feed, members, **chosen)
+    chosen = {"clip": 0.0, "step": 5, **take, **settings}
+    result = step_with(learner, optimizer, feed, members, **chosen)
     moved = {name: before[name] - weight.detach() for name, weight in learner.named_parameters()}
     with torch.no_grad():
         for name, weight in learner.named_parameters():
@@ -78,7 +80,7 @@ def stepped(learner: TaskLearner, feed: TaskFeed, members: list[Any], take: Any,
     return result, moved
 
 
-def first_of_each(feed: TaskFeed) -> list[Any]:
+def first_of_each(feed: MultiTaskLoader) -> list[Any]:
     return feed.sampler.batches(0)[:3]
 
 
@@ -91,9 +93,9 @@ def close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 def test_rows_are_numbered_through_the_tasks(made):
     """Every batch belongs to the task whose turn it is, and holds that task's own rows of that lap."""
     _, feed = made(schedule=lambda sizes: Sampled(tasks=sizes, seed=4))
-    names, starts = list(feed.feeds), {}
+    names, starts = list(feed.loaders), {}
     start = 0
-    for name, own in feed.feeds.items():
+    for name, own in feed.loaders.items():
         starts[name] = start
         start += len(own)
     assert len(feed) == start == 72
@@ -104,9 +106,9 @@ def test_rows_are_numbered_through_the_tasks(made):
     for turn, rows in zip(feed.schedule.turns(0), order, strict=True):
         name = names[turn.task]
         assert feed.task_of(rows) == name
-        own = feed.feeds[name].sampler.batches(turn.lap)[turn.batch]
+        own = feed.loaders[name].sampler.batches(turn.lap)[turn.batch]
         assert (rows - starts[name]).tolist() == own.tolist()
-        assert feed.place(rows).startswith(f"task {name}: {feed.feeds[name].source} lines ")
+        assert feed.place(rows).startswith(f"task {name}: {feed.loaders[name].source} lines ")
         (batch,) = feed.batches(made()[0].model, rows[:1], None)
         assert batch.task == name
 
@@ -140,25 +142,22 @@ def test_a_plain_step_weighs_tasks_by_their_batches(made):
         for name in names
     }
 
-    result, moved = stepped(learner, feed, members, TaskStep(seed=1))
+    result, moved = stepped(learner, feed, members, {"seed": 1})
 
     close(moved, expected)
     assert result.texts == 18
-    assert result.more["tasks"].keys() == {"kind", "close"}
-    assert result.more["tasks"]["kind"]["rows"] == 10
-    total = sum({"kind": 2 / 3, "close": 1 / 3}[name] * own["loss"] for name, own in result.more["tasks"].items())
+    assert result.details["tasks"].keys() == {"kind", "close"}
+    assert result.details["tasks"]["kind"]["rows"] == 10
+    total = sum({"kind": 2 / 3, "close": 1 / 3}[name] * own["loss"] for name, own in result.details["tasks"].items())
     assert result.loss == pytest.approx(total)
-    assert "surgery" not in result.more
+    assert "surgery" not in result.details
 
 
 def test_one_task_alone_steps_as_plain_training_does(made):
     learner, feed = made()
     members = first_of_each(feed)[:1]
 
-    close(
-        stepped(learner, feed, members, TaskStep(seed=1, surgery=True))[1],
-        stepped(learner, feed, members, take_step)[1],
-    )
+    close(stepped(learner, feed, members, {"seed": 1, "pcgrad": "mean"})[1], stepped(learner, feed, members, {})[1])
 
 
 @pytest.mark.parametrize(
@@ -186,13 +185,13 @@ def test_surgery_in_a_step_is_surgery_on_separate_gradients(made, combine, share
             name: tensor / (3 if combine == "mean" else 1) for name, tensor in own.items() if name not in common
         }
 
-    result, moved = stepped(learner, feed, members, TaskStep(seed=9, surgery=True, combine=combine))
+    result, moved = stepped(learner, feed, members, {"seed": 9, "pcgrad": combine})
 
     close(moved, expected)
-    assert result.more["surgery"].keys() == {"kind / same", "close / kind", "close / same"}
+    assert result.details["surgery"].keys() == {"kind / same", "close / kind", "close / same"}
     for pair, own in conflicts.entry().items():
-        assert result.more["surgery"][pair]["conflicts"] == own["conflicts"]
-        assert result.more["surgery"][pair]["cosine"] == pytest.approx(own["cosine"], abs=1e-5)
+        assert result.details["surgery"][pair]["conflicts"] == own["conflicts"]
+        assert result.details["surgery"][pair]["cosine"] == pytest.approx(own["cosine"], abs=1e-5)
 
 
 def test_surgery_adds_up_the_batches_of_a_task_first(made):
@@ -202,8 +201,8 @@ def test_surgery_adds_up_the_batches_of_a_task_first(made):
     kinds = [rows for rows in order if feed.task_of(rows) == "kind"]
     halves = [kinds[0][:4], order[2], kinds[0][4:]]
 
-    _, apart = stepped(learner, feed, halves, TaskStep(seed=2, surgery=True))
-    _, whole = stepped(learner, feed, [kinds[0], order[2]], TaskStep(seed=2, surgery=True))
+    _, apart = stepped(learner, feed, halves, {"seed": 2, "pcgrad": "mean"})
+    _, whole = stepped(learner, feed, [kinds[0], order[2]], {"seed": 2, "pcgrad": "mean"})
 
     close(apart, whole)
 
@@ -212,8 +211,8 @@ def test_a_step_with_surgery_is_clipped_as_one_gradient(made):
     learner, feed = made()
     members = first_of_each(feed)
 
-    result, free = stepped(learner, feed, members, TaskStep(seed=3, surgery=True))
-    _, moved = stepped(learner, feed, members, TaskStep(seed=3, surgery=True), clip=result.gradient_norm / 4)
+    result, free = stepped(learner, feed, members, {"seed": 3, "pcgrad": "mean"})
+    _, moved = stepped(learner, feed, members, {"seed": 3, "pcgrad": "mean"}, clip=result.gradient_norm / 4)
 
     close(moved, {name: tensor / 4 for name, tensor in free.items()})
     assert result.gradient_norm == pytest.approx(
@@ -226,23 +225,21 @@ def test_chunks_of_a_batch_give_its_gradient(made):
     learner, feed = made(same={"head": {"kind": "joint-difference", "dropout": 0.0}})
     members = first_of_each(feed)
 
-    close(
-        stepped(learner, feed, members, TaskStep(seed=3), chunk=3)[1],
-        stepped(learner, feed, members, TaskStep(seed=3))[1],
-    )
+    close(stepped(learner, feed, members, {"seed": 3}, chunk=3)[1], stepped(learner, feed, members, {"seed": 3})[1])
 
 
 def test_surgery_sees_the_whole_batch_of_a_task_however_it_is_computed(made):
     """In chunks, or with gradients of single word embeddings: the same step as on whole batches."""
     learner, feed = made(same={"head": {"kind": "joint-difference", "dropout": 0.0}})
     members = first_of_each(feed)
-    take = TaskStep(seed=3, surgery=True)
+    take = {"seed": 3, "pcgrad": "mean"}
     result, whole = stepped(learner, feed, members, take)
 
     chunked, moved = stepped(learner, feed, members, take, chunk=3)
     close(moved, whole)
-    assert chunked.more["surgery"] == {
-        pair: {**own, "cosine": pytest.approx(own["cosine"], abs=1e-4)} for pair, own in result.more["surgery"].items()
+    assert chunked.details["surgery"] == {
+        pair: {**own, "cosine": pytest.approx(own["cosine"], abs=1e-4)}
+        for pair, own in result.details["surgery"].items()
     }
     words = learner.model.encoder.body.words
     words.sparse = True
@@ -257,7 +254,7 @@ def test_surgery_in_bf16_is_not_that_in_fp32_but_near_it(made):
     """The encoder computes in short numbers; the gradients that meet, and the weights, are of single precision."""
     learner, feed = made()
     members = first_of_each(feed)
-    take = TaskStep(seed=3, surgery=True)
+    take = {"seed": 3, "pcgrad": "mean"}
     single, exact = stepped(learner, feed, members, take)
     learner.precision = "bf16"
     half, moved = stepped(learner, feed, members, take)
@@ -268,8 +265,8 @@ def test_surgery_in_bf16_is_not_that_in_fp32_but_near_it(made):
     assert far > 0
     assert apart < 0.05 * size
     assert all(tensor.dtype == torch.float32 for tensor in moved.values())
-    for pair, own in single.more["surgery"].items():
-        assert half.more["surgery"][pair]["cosine"] == pytest.approx(own["cosine"], abs=0.05)
+    for pair, own in single.details["surgery"].items():
+        assert half.details["surgery"][pair]["cosine"] == pytest.approx(own["cosine"], abs=0.05)
 
 
 def test_learned_weights_follow_the_formula(made):
@@ -322,7 +319,7 @@ def test_a_loss_that_is_not_finite_names_task_and_lines(made):
         next(learner.model.head.tasks["kind"].parameters()).fill_(torch.nan)
 
     with pytest.raises(NotFiniteError, match=r"task kind: .*texts.csv lines \d+"):
-        stepped(learner, feed, first_of_each(feed), TaskStep(seed=1, surgery=True))
+        stepped(learner, feed, first_of_each(feed), {"seed": 1, "pcgrad": "mean"})
 
 
 def test_the_head_of_scores_is_compared_with_the_scores(made):
@@ -330,9 +327,9 @@ def test_the_head_of_scores_is_compared_with_the_scores(made):
     learner, feed = made()
     rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == "close")
     (batch,) = feed.batches(learner.model, rows, None)
-    own = feed.feeds["close"]
+    own = feed.loaders["close"]
     with torch.no_grad():
-        outputs = learner.represent(batch)["close/outputs"][:, 0].tolist()
+        outputs = learner.represent(batch)["logits"][:, 0].tolist()
     wanted = [float(own.targets[row - 48]) for row in rows]
 
     assert {0.0, 1.0} == set(own.targets.tolist())
@@ -358,7 +355,7 @@ def test_the_order_in_which_tasks_meet_is_drawn_for_each_step(made):
         pytest.fail("in no step does the order matter; this test says nothing")
 
     for step in (0, other):
-        _, moved = stepped(learner, feed, members, TaskStep(seed=9, surgery=True), step=step)
+        _, moved = stepped(learner, feed, members, {"seed": 9, "pcgrad": "mean"}, step=step)
         for name, tensor in zip(names, found[step], strict=True):
             torch.testing.assert_close(
                 moved[name], torch.zeros_like(moved[name]) if tensor is None else tensor, rtol=1e-3, atol=2e-6

@@ -146,5 +146,5 @@ class _Steps:
     def evaluation(self, _entry: object) -> None:
         return
 
-    def notice(self, _text: str) -> None:
+    def message(self, _text: str) -> None:
         return

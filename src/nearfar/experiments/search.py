@@ -140,7 +140,7 @@ class _Watcher:
     def step(self, _entry: dict[str, Any]) -> None:
         return
 
-    def notice(self, _text: str) -> None:
+    def message(self, _text: str) -> None:
         return
 
 

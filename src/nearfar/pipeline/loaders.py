@@ -29,12 +29,12 @@ from nearfar.recipe.objectives import (
     SupCon,
     Triplet,
 )
-from nearfar.training import Feed
+from nearfar.training import Loader
 
 GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
 
 
-def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
+def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader:
     """The training rows of a stage, ready to train on."""
     recipe = stage.recipe
     objectives = parts_of(recipe.objective)
@@ -49,7 +49,7 @@ def make_feed(stage: Stage, built: Built, data: RunData, rows: Rows) -> Feed:
     if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
         _check_company(recipe, objectives, rows)
         groups = rows.groups(positive_from(recipe.objective))
-    return Feed(
+    return Loader(
         tokens=rows.table,
         labels=rows.labels,
         sampler=_sampler(stage, built, data, rows),
@@ -127,13 +127,13 @@ def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, 
     )
 
 
-def twins(feed: Feed, recipe: Recipe, data: RunData, built: Built) -> list[str]:
+def twins(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[str]:
     """What a user should know where both views of a text are the same."""
     settings = recipe.encoder
     aware = any(isinstance(part, LabelAware) for part in parts_of(recipe.objective))
     drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
     two = data.kind == "plain" or aware
-    if not two or feed.augment is not None or drops or settings.drophead or settings.cutoff:
+    if not two or loader.augment is not None or drops or settings.drophead or settings.cutoff:
         return []
     change = (
         'objective.views = "spans" or "synonyms"' if aware else "objective.views of simcse, objective.masked of mirror"
@@ -144,11 +144,11 @@ def twins(feed: Feed, recipe: Recipe, data: RunData, built: Built) -> list[str]:
     ]
 
 
-def company(feed: Feed, recipe: Recipe) -> list[str]:
+def company(loader: Loader, recipe: Recipe) -> list[str]:
     """What a user should know about who sits together."""
     if not needs_classmates(recipe.objective):
         return []
-    notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(feed.labels))
+    notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(loader.labels))
     wanted, fitting = recipe.batches.per_class, side_by_side(recipe.batches.per_class, size)
     if recipe.batches.shuffle == "balanced" and size < 4:
         notes.append(
@@ -165,27 +165,29 @@ def company(feed: Feed, recipe: Recipe) -> list[str]:
             f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
             f"{2 * classes} or more would let all of them meet"
         )
-    alone = lonely(feed.labels, feed.sampler.batches(0))
+    alone = lonely(loader.labels, loader.sampler.batches(0))
     comparing = [part for part in parts_of(recipe.objective) if isinstance(part, COMPARING)]
     if alone and not all(isinstance(part, LabelAware) for part in comparing):  # each text of these has a second view
-        nothing = alone == len(feed) and all(isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective))
-        help_is = _remedy(feed, recipe, alone)
+        nothing = alone == len(loader) and all(
+            isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective)
+        )
+        help_is = _remedy(loader, recipe, alone)
         notes.append(
             f"{recipe.objective.name} learns nothing here, since no training text has a classmate in its batch, and "
             f"only the head is fitted; {help_is}"
             if nothing
-            else f"{alone:,} of {len(feed):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
+            else f"{alone:,} of {len(loader):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
             f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; "
             f"{help_is}"
         )
     return notes
 
 
-def _remedy(feed: Feed, recipe: Recipe, alone: int) -> str:
+def _remedy(loader: Loader, recipe: Recipe, alone: int) -> str:
     """What gives texts without a classmate one: other batches, unless there is none in all of the texts."""
-    singles = int((np.unique(feed.labels, return_counts=True)[1] == 1).sum())
+    singles = int((np.unique(loader.labels, return_counts=True)[1] == 1).sum())
     if alone > singles:
-        size = min(2 * (recipe.batches.size or 1), len(feed))
+        size = min(2 * (recipe.batches.size or 1), len(loader))
         return f"larger batches (batches.size, {size} for one) or more texts of a class would help"
     if recipe.data.per_class == 1:
         return "data.per_class leaves one text of each: set 2 or more, 8 is usual"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,17 +43,21 @@ from nearfar.pipeline.stages import plan_stages, unstored, written
 from nearfar.pipeline.task_card import task_readme
 from nearfar.pipeline.task_plan import plain_stage, plan_tasks, schedule_of, with_memory
 from nearfar.pipeline.task_scores import MEAN, evaluators_of, finished, mean_scores, metrics_of
-from nearfar.pipeline.tasks import Ready, build_aim, level, make_task_feed
+from nearfar.pipeline.tasks import Ready, build_loss, level, make_task_loader
 from nearfar.pipeline.train import run
 from nearfar.recipe import Recipe, Training, read_recipe
 from nearfar.recipe.tasks import TaskRecipe, task_toml
 from nearfar.seeds import stream
 from nearfar.training import (
+    Callback,
     CheckpointStore,
+    FitSettings,
     Journal,
-    Listener,
+    LossModule,
+    MultiTaskLoader,
     Plan,
     Progress,
+    RunFiles,
     about,
     choose_precision,
     fit,
@@ -62,7 +66,6 @@ from nearfar.training import (
 )
 from nearfar.training.disk_errors import storing
 from nearfar.training.optimizer import freeze, unused_weights
-from nearfar.training.tasks import TaskFeed, TaskLearner, TaskStep
 
 HEAD_FACTOR = 20
 """How much faster heads learn than the encoder, where nothing else is said."""
@@ -89,7 +92,7 @@ def run_tasks(
     resume: bool = False,
     overwrite: bool = False,
     console: Console | None = None,
-    listeners: tuple[Listener, ...] = (),
+    listeners: tuple[Callback, ...] = (),
 ) -> TaskSummary:
     """Train the tasks of a recipe, after its stages, and save encoder and heads into ``out``.
 
@@ -180,7 +183,7 @@ def _config(recipe: TaskRecipe) -> dict[str, Any]:
 
 def _run(
     recipe: TaskRecipe, tasks: list[Ready], built: Built, out: Path, accelerator: Accelerator, console: Console,
-    say: Say, listeners: tuple[Listener, ...], *, resume: bool,
+    say: Say, listeners: tuple[Callback, ...], *, resume: bool,
 ) -> TaskSummary:  # fmt: skip
     main = bool(accelerator.is_main_process)
     precision, reason = choose_precision(recipe.training.precision)
@@ -190,9 +193,9 @@ def _run(
     for note in built.notes:
         say(f"note: {note}")
     for ready in tasks:
-        aim, told = build_aim(ready, built.model.dim, recipe.seed)
+        aim, told = build_loss(ready, built.model.dim, recipe.seed)
         aims.append(aim)
-        feeds[ready.name] = make_task_feed(ready, aim, built, recipe)
+        feeds[ready.name] = make_task_loader(ready, aim, built, recipe)
         level(ready, built, network)
         cut = feeds[ready.name].tokens.truncated
         told += [
@@ -202,16 +205,16 @@ def _run(
             say(f"note: {note}")
     epochs = recipe.training.epochs or 0
     schedule = schedule_of(recipe, {name: len(feed.sampler) for name, feed in feeds.items()}, epochs)
-    feed = TaskFeed(feeds, schedule)
-    learner = TaskLearner(
-        network, aims, precision=precision, uncertainty=recipe.training.weighting == "uncertainty"
-    ).to(accelerator.device)
+    feed = MultiTaskLoader(feeds, schedule)
+    learner = LossModule(network, aims, precision=precision, uncertainty=recipe.training.weighting == "uncertainty").to(
+        accelerator.device
+    )
     if main:
         check_room(
             out, sum(4 * weight.numel() for weight in learner.parameters()), keep=recipe.training.keep_checkpoints
         )
     training = replace(recipe.training, metric=MEAN)
-    plan = plan_run(cast(Any, feed), training)
+    plan = plan_run(feed, training)
     seconds, frozen = _try_out(learner, feed, accelerator, timed=plan.steps > QUICK_STEPS)
     if frozen:
         say(f"note: weights that take no part in any task stay as they are: {', '.join(frozen[:4])}")
@@ -249,16 +252,15 @@ def _run(
 
 
 def _train(
-    recipe: TaskRecipe, training: Training, learner: TaskLearner, feed: TaskFeed, plan: Plan,
+    recipe: TaskRecipe, training: Training, learner: LossModule, feed: MultiTaskLoader, plan: Plan,
     evaluate: Callable[[], dict[str, Report]] | None, out: Path, accelerator: Accelerator, console: Console,
-    listeners: tuple[Listener, ...], *, identity: str, resume: bool,
+    listeners: tuple[Callback, ...], *, identity: str, resume: bool,
 ) -> Progress:  # fmt: skip
     main = bool(accelerator.is_main_process)
     rate = training.learning_rate
     assert rate is not None
     watcher = watch(console, plan.steps, main=main)
     metrics: dict[str, str] = {task.name: task.metric for task in recipe.task}
-    take = TaskStep(recipe.seed, surgery=recipe.training.gradient_surgery == "pcgrad", combine=recipe.training.combine)
 
     def scores() -> dict[str, float]:
         assert evaluate is not None
@@ -266,19 +268,25 @@ def _train(
 
     try:
         return fit(
-            cast(Any, learner), cast(Any, feed), training,
-            rates={"encoder": rate, "head": training.head_learning_rate or HEAD_FACTOR * rate, "objective": 100 * rate},
-            seed=recipe.seed, chunk=recipe.batches.chunk, accelerator=accelerator,
-            store=CheckpointStore(out / CHECKPOINTS, keep=training.keep_checkpoints),
-            journal=Journal(out / JOURNAL if main else None), listeners=(watcher, *listeners),
-            evaluate=None if evaluate is None else scores, identity=identity, resume=resume, take=take,
+            learner, feed,
+            FitSettings(
+                training=training, seed=recipe.seed, chunk=recipe.batches.chunk,
+                rates={"encoder": rate, "head": training.head_learning_rate or HEAD_FACTOR * rate,
+                       "objective": 100 * rate},
+                pcgrad=recipe.training.combine if recipe.training.gradient_surgery == "pcgrad" else None,
+            ),
+            RunFiles(
+                store=CheckpointStore(out / CHECKPOINTS, keep=training.keep_checkpoints),
+                journal=Journal(out / JOURNAL if main else None), identity=identity, resume=resume,
+            ),
+            accelerator=accelerator, callbacks=(watcher, *listeners), evaluate=None if evaluate is None else scores,
         )  # fmt: skip
     finally:
-        watcher.close()
+        watcher.end()
 
 
 def _try_out(
-    learner: TaskLearner, feed: TaskFeed, accelerator: Accelerator, *, timed: bool
+    learner: LossModule, feed: MultiTaskLoader, accelerator: Accelerator, *, timed: bool
 ) -> tuple[dict[str, float] | None, list[str]]:
     """Two rows of each task forward and backward: which weights take part. With ``timed``, also a batch of each."""
     learner.train()
@@ -289,7 +297,7 @@ def _try_out(
         first.setdefault(feed.task_of(rows), rows)
     start = 0
     with torch.random.fork_rng(devices=[]):
-        for own in feed.feeds.values():
+        for own in feed.loaders.values():
             few = start + np.arange(min(2, len(own)))
             start += len(own)
             for batch in feed.batches(learner.model, few, None, rank=rank, world=world):

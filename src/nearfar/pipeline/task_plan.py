@@ -10,7 +10,7 @@ from nearfar.data import named_splits
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.pipeline.data import in_memory, read_data
 from nearfar.pipeline.stages import plan_stages
-from nearfar.pipeline.tasks import Ready, build_aim, check_dev, check_measured, make_sampler, read_task
+from nearfar.pipeline.tasks import Ready, build_loss, check_dev, check_measured, make_sampler, read_task
 from nearfar.recipe import Recipe, Training
 from nearfar.recipe.schema import Batches
 from nearfar.recipe.tasks import TaskRecipe, TaskSchedule, TaskStage
@@ -42,7 +42,7 @@ def plan_tasks(
         notes.append("no task has dev data, so the last weights are kept")
     for ready in tasks:
         notes += check_measured(ready)
-        build_aim(ready, WIDTH, recipe.seed)
+        build_loss(ready, WIDTH, recipe.seed)
     _check_stages(recipe)
     training = recipe.training
     epochs = training.epochs or 5

@@ -19,9 +19,8 @@ from nearfar.pipeline.output import RECIPE
 from nearfar.pipeline.rows import Report
 from nearfar.pipeline.tasks import Ready, judge, read_task, task_evaluator, truth_of
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
-from nearfar.training import Progress
-from nearfar.training.pcgrad import Conflicts, Meeting
-from nearfar.training.tasks import TaskLearner
+from nearfar.training import LossModule, Progress
+from nearfar.training.pcgrad import Conflicts, PairConflicts
 
 MEAN: Any = "mean"
 """The score that picks the model."""
@@ -70,7 +69,7 @@ def finished(ready: Ready, reports: dict[str, dict[str, Report]]) -> TaskCard:
 
 def metrics_of(
     tasks: list[Ready], progress: Progress, reports: dict[str, dict[str, Report]], journal: list[dict[str, Any]],
-    learner: TaskLearner,
+    module: LossModule,
 ) -> dict[str, Any]:  # fmt: skip
     """What ``metrics.json`` says of a run."""
     metrics = {ready.name: ready.card.metric for ready in tasks}
@@ -90,7 +89,7 @@ def metrics_of(
     met = met_in(journal)
     if met is not None:
         found["surgery"] = met.entry()
-    if learned := learner.learned_weights():
+    if learned := module.learned_weights():
         found["task_weights"] = learned
     return found
 
@@ -101,15 +100,15 @@ def met_in(journal: list[dict[str, Any]]) -> Conflicts | None:
     for entry in journal:
         if "surgery" not in entry:
             continue
-        meetings = {}
+        pairs = {}
         for pair, own in entry["surgery"].items():
             one, _, other = pair.partition(" / ")
             cosine = own["cosine"] if own["cosine"] is not None else 0.0
-            meetings[one, other] = Meeting(
+            pairs[one, other] = PairConflicts(
                 steps=own["steps"], conflicts=own["conflicts"], cosines=cosine * own["steps"]
             )
-        names = tuple(dict.fromkeys(name for pair in meetings for name in pair))
-        step = Conflicts(tasks=names, meetings=meetings)
+        names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
+        step = Conflicts(tasks=names, pairs=pairs)
         total = step if total is None else total + step
     return total
 

@@ -26,8 +26,9 @@ from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
 from nearfar.recipe.tasks import Task, TaskKind, TaskRecipe
 from nearfar.seeds import stream
-from nearfar.training import Feed, Term
-from nearfar.training.tasks import VIEWS, Aim, ScoreError
+from nearfar.training import Loader, TaskLoss, Term
+from nearfar.training.loss_module import TASK_VIEWS
+from nearfar.training.task_losses import ScoreError
 
 PAIR_HEADS = ("concat", "joint", "joint-difference", "joint-difference-activated", "cosine")
 METRICS: dict[str, tuple[str, ...]] = {
@@ -214,7 +215,7 @@ def _no_and_yes(records: Records) -> tuple[str, str]:
     return names.get(0.0, "0"), names.get(1.0, "1")
 
 
-def build_aim(ready: Ready, dim: int, seed: int) -> tuple[Aim, list[str]]:
+def build_loss(ready: Ready, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
     """What the task is trained for, and what the user should know about it."""
     task, card, kind = ready.task, ready.card, ready.kind
     headed = card.head["kind"] != "cosine"
@@ -245,18 +246,17 @@ def build_aim(ready: Ready, dim: int, seed: int) -> tuple[Aim, list[str]]:
             made, _ = build_terms(CrossEntropy(), classes=card.labels or (), dim=dim, labels=labels, seed=seed)
             terms = [replace(made[0], weight=weight), *terms]
     columns = 1 if card.reads == "texts" else 2
-    apart = None
-    if any(term.view in ("pairs", "grouped-pairs") for term in terms):
-        apart = 0 if card.reads == "apart" else columns
-    aim = Aim(task.name, tuple(terms), columns, apart, task.weight, graded=kind == "scores")
-    return aim, [f"task {task.name}: {note}" for note in notes]
+    loss = TaskLoss(
+        tuple(terms), task.name, columns, 0 if card.reads == "apart" else columns, task.weight, graded=kind == "scores"
+    )
+    return loss, [f"task {task.name}: {note}" for note in notes]
 
 
 def _check_views(ready: Ready, terms: list[Term]) -> None:
     card, name = ready.card, ready.task.objective.name
     for term in terms:
         why = None
-        if term.view not in VIEWS:
+        if term.view not in TASK_VIEWS:
             why = "it cannot serve one of several tasks; choose another"
         elif term.view == "logits" and card.labels is None:
             why = "it needs classes, and the pairs have scores; leave the objective out for the squared error"
@@ -270,16 +270,17 @@ def _check_views(ready: Ready, terms: list[Term]) -> None:
             raise SettingError(f"task {ready.name!r}: the objective {name} does not fit: {why}.")
 
 
-def make_task_feed(ready: Ready, aim: Aim, built: Built, recipe: TaskRecipe) -> Feed:
+def make_task_loader(ready: Ready, loss: TaskLoss, built: Built, recipe: TaskRecipe) -> Loader:
     """The training rows of a task, in as many columns as its head and its objectives look at."""
     card, train = ready.card, ready.data.train
     table, columns = lay_out(built.tokenizer, train.texts, card.reads, built.max_length)
     targets, groups = None, None
-    if aim.apart is not None or card.labels is None:
+    compared = any(term.view in ("pairs", "grouped-pairs") for term in loss.terms)
+    if compared or card.labels is None:
         targets = _targets(ready, train)
-    if aim.apart is not None:
+    if compared:
         singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
-        if any(term.view == "grouped-pairs" for term in aim.terms):
+        if any(term.view == "grouped-pairs" for term in loss.terms):
             groups = Rows("pairs", singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
                 positive_from(ready.task.objective)
             )
@@ -287,7 +288,7 @@ def make_task_feed(ready: Ready, aim: Aim, built: Built, recipe: TaskRecipe) -> 
             columns = (*columns, *(len(table) + column for column in own))
             table = table.join(singles)
     labels = _labels(ready, train)
-    return Feed(
+    return Loader(
         tokens=table, labels=labels, sampler=make_sampler(ready, recipe), lines=tuple(train.lines),
         source=train.source, columns=columns if len(columns) > 1 else (), targets=targets, groups=groups,
     )  # fmt: skip

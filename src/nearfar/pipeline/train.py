@@ -27,7 +27,7 @@ from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import are_few, parts_of, trains_head
 from nearfar.pipeline.heads import fit_head
-from nearfar.pipeline.loaders import company, make_feed, twins
+from nearfar.pipeline.loaders import company, make_loader, twins
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import (
     CHECKPOINTS,
@@ -47,13 +47,16 @@ from nearfar.recipe import Recipe, to_toml
 from nearfar.recipe.objectives import LabelAware, SimCSE
 from nearfar.seeds import stream
 from nearfar.training import (
+    Callback,
     CheckpointStore,
-    Feed,
+    FitSettings,
     Journal,
-    Learner,
-    Listener,
+    Loader,
+    LossModule,
     Plan,
     Progress,
+    RunFiles,
+    TaskLoss,
     about,
     choose_precision,
     fit,
@@ -84,7 +87,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     console: Console | None = None,
-    listeners: tuple[Listener, ...] = (),
+    listeners: tuple[Callback, ...] = (),
     part: bool = False,
 ) -> Summary:
     """Train what the recipe describes and save it into ``out``.
@@ -119,7 +122,7 @@ def run(
 
 def _run(
     recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Say,
-    listeners: tuple[Listener, ...], *, resume: bool, part: bool,
+    listeners: tuple[Callback, ...], *, resume: bool, part: bool,
 ) -> Summary:  # fmt: skip
     main = bool(accelerator.is_main_process)
     stages, notes = plan_stages(recipe, data)
@@ -242,8 +245,8 @@ def _parts(built: Built, data: RunData) -> _Parts:
 class _Ready:
     """A stage that can begin."""
 
-    learner: Learner
-    feed: Feed
+    learner: LossModule
+    feed: Loader
     plan: Plan
     notes: list[str]
     seconds: float | None
@@ -277,9 +280,11 @@ def _prepare(
     if any(isinstance(part, SimCSE) and part.mlm_weight for part in parts_of(recipe.objective)):
         masked, told = masked_words(recipe.encoder.name, built, seed=stage.stream("masked-words"))
         notes += [told] if told else []
-    learner = Learner(model, terms, precision=precision, weighting=weighting, projection=projection, masked=masked)
+    learner = LossModule(
+        model, [TaskLoss(tuple(terms))], precision=precision, weighting=weighting, projection=projection, masked=masked
+    )
     learner.to(accelerator.device)
-    feed = make_feed(stage, built, data, parts.train)
+    feed = make_loader(stage, built, data, parts.train)
     notes += [*company(feed, recipe), *twins(feed, recipe, data, built)]
     plan = plan_run(feed, recipe.training)
     chunk = recipe.batches.chunk
@@ -293,7 +298,7 @@ def _prepare(
 
 def _train(
     stage: Stage, ready: _Ready, data: RunData, parts: _Parts, out: Path, accelerator: Accelerator, console: Console,
-    listeners: tuple[Listener, ...], *, identity: str, resume: bool, followed: bool,
+    listeners: tuple[Callback, ...], *, identity: str, resume: bool, followed: bool,
 ) -> Progress:  # fmt: skip
     main, recipe = bool(accelerator.is_main_process), stage.recipe
     folder, journal = out / CHECKPOINTS / stage.folder, out / stage.journal(JOURNAL)
@@ -302,14 +307,20 @@ def _train(
     dev = parts.evaluators(recipe, fit=True).get("dev")
     try:
         return fit(
-            ready.learner, ready.feed, recipe.training, rates=_rates(recipe), seed=stage.seed,
-            chunk=recipe.batches.chunk, accelerator=accelerator, store=store,
-            journal=Journal(journal if main else None), listeners=(watcher, *listeners),
+            ready.learner, ready.feed,
+            FitSettings(
+                training=recipe.training, rates=_rates(recipe), seed=stage.seed, chunk=recipe.batches.chunk,
+                evaluate_at_start=data.kind != "classes",
+            ),
+            RunFiles(
+                store=store, journal=Journal(journal if main else None), identity=identity, resume=resume,
+                followed=followed,
+            ),
+            accelerator=accelerator, callbacks=(watcher, *listeners),
             evaluate=None if dev is None else lambda: dev().scores,
-            identity=identity, resume=resume, at_start=data.kind != "classes", followed=followed,
         )  # fmt: skip
     finally:
-        watcher.close()
+        watcher.end()
 
 
 def _lost(progress: Progress, recipe: Recipe) -> str | None:
@@ -360,7 +371,7 @@ def _projection(dim: int, seed: int) -> torch.nn.Module:
 
 
 def _try_out(
-    learner: Learner, feed: Feed, accelerator: Accelerator, size: int, *, timed: bool
+    learner: LossModule, feed: Loader, accelerator: Accelerator, size: int, *, timed: bool
 ) -> tuple[float | None, list[str]]:
     """Two rows forward and backward: which weights take part. With ``timed``, also how long ``size`` rows take."""
     learner.train()
@@ -389,7 +400,7 @@ def _estimate(per_batch: float, plan: Plan, recipe: Recipe) -> float:
 
 
 def _card(
-    stages: list[Stage], data: RunData, built: Built, learner: Learner, reports: dict[str, Report], parts: _Parts
+    stages: list[Stage], data: RunData, built: Built, learner: LossModule, reports: dict[str, Report], parts: _Parts
 ) -> Card:
     head, recipe = built.model.head, stages[-1].recipe
     task: dict[str, Any] = {"kind": data.kind}

@@ -1,30 +1,18 @@
-"""Numbers to weights: the learner, the loop, checkpoints and the journal."""
+"""Vectors to weights: the loss module, the training loop, checkpoints and the journal."""
 
 from nearfar.training.checkpoints import CheckpointStore
-from nearfar.training.feed import Feed
+from nearfar.training.contracts import BatchLoader, Callback, EvaluationEntry, Scores, StepEntry
 from nearfar.training.journal import Journal, read_journal
-from nearfar.training.loop import Listener, Plan, Progress, fit, plan_run
-from nearfar.training.loss_module import Batch, Learner, Term, View
+from nearfar.training.loader import Loader, MultiTaskLoader
+from nearfar.training.loop import FitSettings, Plan, Progress, RunFiles, fit, plan_run
+from nearfar.training.loss_module import Batch, LossModule, TaskLoss, Term, View
 from nearfar.training.precision import choose_precision
 from nearfar.training.progress import LiveBar, PlainLog, about, duration
+from nearfar.training.step import OptimizerStep, StepSettings
 
 __all__ = [
-    "Batch",
-    "CheckpointStore",
-    "Feed",
-    "Journal",
-    "Learner",
-    "Listener",
-    "LiveBar",
-    "PlainLog",
-    "Plan",
-    "Progress",
-    "Term",
-    "View",
-    "about",
-    "choose_precision",
-    "duration",
-    "fit",
-    "plan_run",
+    "Batch", "BatchLoader", "Callback", "CheckpointStore", "EvaluationEntry", "FitSettings", "Journal", "LiveBar",
+    "Loader", "LossModule", "MultiTaskLoader", "OptimizerStep", "PlainLog", "Plan", "Progress", "RunFiles", "Scores",
+    "StepEntry", "StepSettings", "TaskLoss", "Term", "View", "about", "choose_precision", "duration", "fit", "plan_run",
     "read_journal",
 ]  # fmt: skip

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nearfar.training.loss_module import Batch, Learner, Pieces
+from nearfar.training.loss_module import Batch, LossModule, Pieces
 
 
 def cached_backward(
-    learner: Learner, chunks: Sequence[Batch], share: float, accept: Callable[[Tensor, dict[str, Tensor]], None]
+    module: LossModule, chunks: Sequence[Batch], share: float, accept: Callable[[Tensor, dict[str, Tensor]], None]
 ) -> None:
     """Add the gradients of ``share`` times the loss of all chunks together.
 
@@ -28,13 +28,14 @@ def cached_backward(
     with torch.no_grad():
         for chunk, seed in zip(chunks, seeds, strict=True):
             torch.manual_seed(seed)
-            pieces = learner.represent(chunk)
+            pieces = module.represent(chunk)
             leaves.append({name: piece.requires_grad_(piece.is_floating_point()) for name, piece in pieces.items()})
-    total, parts = learner.combine({name: torch.cat([leaf[name] for leaf in leaves]) for name in leaves[0]})
+    pieces = {name: torch.cat([leaf[name] for leaf in leaves]) for name in leaves[0]}
+    total, parts = module.combine(pieces, chunks[0].task)
     accept(total, parts)
     (total * share).backward()  # type: ignore[no-untyped-call]
     for chunk, seed, leaf in zip(chunks, seeds, leaves, strict=True):
         torch.manual_seed(seed)
-        pieces = learner.represent(chunk)
+        pieces = module.represent(chunk)
         moved = [name for name, piece in leaf.items() if piece.grad is not None and pieces[name].requires_grad]
         torch.autograd.backward([pieces[name] for name in moved], [leaf[name].grad for name in moved])

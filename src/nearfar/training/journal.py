@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
 
-    def write(self, entry: dict[str, Any]) -> None:
+    def write(self, entry: Mapping[str, object]) -> None:
         """One line more; numbers that are not finite become null, so that every reader takes them."""
         if self.path is None:
             return
@@ -49,8 +50,8 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):

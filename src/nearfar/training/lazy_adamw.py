@@ -29,7 +29,7 @@ from torch.optim.adamw import adamw
 
 from nearfar.encoding import TextModel
 from nearfar.encoding.unpadded import Stream
-from nearfar.training.loss_module import Batch, Learner
+from nearfar.training.loss_module import Batch, LossModule
 
 WINDOW = 160
 """Steps after which what is left of the first moment no longer moves a row: 0.9^160 is 5e-8."""
@@ -173,13 +173,13 @@ def _coefficients(ledger: Tensor, seen: Tensor, now: int) -> tuple[Tensor, list[
 
 
 @contextmanager
-def lazy_rows(learner: Learner, optimizer: torch.optim.Optimizer, *, world: int = 1) -> Iterator[list[LazyRows]]:
+def lazy_rows(module: LossModule, optimizer: torch.optim.Optimizer, *, world: int = 1) -> Iterator[list[LazyRows]]:
     """Train word embeddings row by row where that is right; when all went well, leave them current.
 
     That is on the fast path, in one process on the CPU, for word embeddings that are trained and that nothing else
     shares. Everything else keeps dense gradients.
     """
-    words = _words(learner, optimizer) if world == 1 else []
+    words = _words(module, optimizer) if world == 1 else []
     rows = [LazyRows(optimizer, own.weight) for own in words]
     try:
         for own in words:
@@ -192,9 +192,9 @@ def lazy_rows(learner: Learner, optimizer: torch.optim.Optimizer, *, world: int 
             own.sparse = False
 
 
-def _words(learner: Learner, optimizer: torch.optim.Optimizer) -> list[nn.Embedding]:
-    bodies = [model.body for model in learner.modules() if isinstance(model, TextModel) and model.body is not None]
-    homes: Counter[Tensor] = Counter(weight for _, weight in learner.named_parameters(remove_duplicate=False))
+def _words(module: LossModule, optimizer: torch.optim.Optimizer) -> list[nn.Embedding]:
+    bodies = [model.body for model in module.modules() if isinstance(model, TextModel) and model.body is not None]
+    homes: Counter[Tensor] = Counter(weight for _, weight in module.named_parameters(remove_duplicate=False))
     shrinking = {
         weight: group["base"] * group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]
     }

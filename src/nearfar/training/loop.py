@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ from nearfar.errors import CheckpointError, Interrupted, SettingError
 from nearfar.recipe import Training
 from nearfar.seeds import stream
 from nearfar.training.checkpoints import Checkpoint, CheckpointStore
-from nearfar.training.feed import Feed
+from nearfar.training.contracts import BatchLoader, Best, Callback, Evaluate, Evaluated, EvaluationEntry, StepEntry
 from nearfar.training.gather import same_start
 from nearfar.training.journal import Journal
 from nearfar.training.lazy_adamw import lazy_rows
-from nearfar.training.loss_module import Learner
+from nearfar.training.loss_module import LossModule
 from nearfar.training.optimizer import (
     Part,
     build_optimizer,
@@ -34,43 +34,71 @@ from nearfar.training.optimizer import (
     restore_optimizer,
     set_rates,
 )
-from nearfar.training.step import StepResult, take_step
+from nearfar.training.pcgrad import Combine
+from nearfar.training.step import OptimizerStep, StepResult, StepSettings
 
-Scores = dict[str, float]
+FORMAT = 2
+"""Of checkpoints: one of another format is refused, not misread."""
 PATIENCE = 1.0
 """Seconds after which a second Ctrl-C is meant as one."""
 
 
-class Listener(Protocol):
-    """Whoever watches a run: a progress bar, a log, a test."""
-
-    def step(self, entry: dict[str, Any]) -> None:
-        """A step was taken."""
-
-    def evaluation(self, entry: dict[str, Any]) -> None:
-        """The dev data was evaluated."""
-
-    def notice(self, text: str) -> None:
-        """Something the user must be told."""
-
-
 @dataclass
 class Progress:
-    """Where a run stands; all of it is in every checkpoint."""
+    """The state of a run; all of it is in every checkpoint."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     """The next batch of the epoch."""
-    best: dict[str, Any] | None = None
-    """Step, scores and the stored weights of the best evaluation."""
+    best: Best | None = None
     stale: int = 0
     """Evaluations since the best one."""
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[Evaluated] = field(default_factory=list)
     seconds: float = 0.0
     texts: int = 0
     stopped: bool = False
     """Whether early stopping has ended the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """How to train.
+
+    Args:
+        training: the table of the recipe, with nothing left open.
+        rates: the highest learning rate of each part.
+        seed: of dropout and of PCGrad.
+        chunk: the rows of a batch that have a graph at a time (GradCache); None for all.
+        pcgrad: how the gradients of the tasks of a step are combined after PCGrad; None trains without it.
+        evaluate_at_start: whether the weights are evaluated before the first step, too, and kept if none are better.
+    """
+
+    training: Training
+    rates: dict[Part, float]
+    seed: int
+    chunk: int | None = None
+    pcgrad: Combine | None = None
+    evaluate_at_start: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """Where a run is stored, and what is to be continued.
+
+    Args:
+        store: the checkpoints.
+        journal: one entry for each step and evaluation.
+        identity: names the run: a checkpoint of another one is refused.
+        resume: whether to continue from the newest whole checkpoint.
+        followed: whether another training follows: then a request to stop counts even in the last step.
+    """
+
+    store: CheckpointStore
+    journal: Journal
+    identity: str = ""
+    resume: bool = False
+    followed: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,146 +111,200 @@ class Plan:
     steps: int
 
 
-def plan_run(feed: Feed, settings: Training) -> Plan:
+def plan_run(loader: BatchLoader, settings: Training) -> Plan:
     """Count batches and steps before anything is computed."""
-    batches = len(feed.sampler)
+    batches = len(loader.sampler)
     per_epoch = -(-batches // settings.accumulate)
     if settings.epochs is None:
         raise SettingError("training.epochs has not been chosen yet.")
     steps = per_epoch * settings.epochs
-    return Plan(len(feed), batches, per_epoch, min(steps, settings.max_steps or steps))
+    return Plan(len(loader), batches, per_epoch, min(steps, settings.max_steps or steps))
 
 
 def fit(
-    learner: Learner,
-    feed: Feed,
-    settings: Training,
+    module: LossModule,
+    loader: BatchLoader,
+    settings: FitSettings,
+    files: RunFiles,
     *,
-    rates: dict[Part, float],
-    seed: int,
-    chunk: int | None = None,
     accelerator: Accelerator,
-    store: CheckpointStore,
-    journal: Journal,
-    listeners: Sequence[Listener] = (),
-    evaluate: Callable[[], Scores] | None = None,
-    identity: str = "",
-    resume: bool = False,
-    at_start: bool = False,
-    followed: bool = False,
-    take: Callable[..., StepResult] = take_step,
+    evaluate: Evaluate | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Progress:
-    """Train, and leave the best weights (without dev data: the last ones) in the learner.
+    """Train, and leave the best weights (without dev rows: the last ones) in the module.
 
-    ``chunk`` bounds how many rows of a batch have a graph at a time. ``identity`` names the run: a checkpoint of
-    another one is refused. With ``at_start`` the weights are evaluated before the first step, too, and are kept if no
-    later ones are better. A run that is ``followed`` by another stops when it is asked to, even in its last step.
-    ``take`` takes a step; it has the arguments of :func:`take_step`. Randomness is drawn from
-    streams named by step and process, so that a resumed run needs no generator states to go on with the same bits.
+    Randomness is drawn from streams named by step and process, so that a resumed run needs no generator states to
+    continue with the same bits.
     """
-    plan = plan_run(feed, settings)
-    learner.to(accelerator.device)
-    same_start(list(learner.parameters()))
-    optimizer = build_optimizer(parameter_groups(learner, rates, settings.weight_decay))
+    training, plan = settings.training, plan_run(loader, settings.training)
+    module.to(accelerator.device)
+    same_start(list(module.parameters()))
+    optimizer = build_optimizer(parameter_groups(module, settings.rates, training.weight_decay))
+    run = _Run(accelerator, module, optimizer, files, callbacks)
     progress = Progress()
     order: list[Rows] | None = None
     previous: list[Rows] | None = None
-    if resume:
-        progress, order = _resume(learner, optimizer, store, journal, identity, listeners)
+    if files.resume:
+        progress, order = run.resume()
         if progress.batch == 0:  # the stored order is that of the epoch before
             previous, order = order, None
     rank, world = accelerator.process_index, accelerator.num_processes
-    saver, clock = _Saver(accelerator, learner, optimizer, store, journal, identity), _Clock(accelerator)
+    clock = _Clock(accelerator)
 
-    if at_start and evaluate is not None and progress.step == 0:
-        _evaluate(evaluate, progress, settings, saver, journal, accelerator, listeners)
-    with _stop_signals() as asked_to_stop, lazy_rows(learner, optimizer, world=world) as lazy:
+    if settings.evaluate_at_start and evaluate is not None and progress.step == 0:
+        run.evaluate(evaluate, progress, training)
+    with _stop_signals() as asked_to_stop, lazy_rows(module, optimizer, world=world) as lazy:
+        steps = StepSettings(clip=training.clip, chunk=settings.chunk, pcgrad=settings.pcgrad, seed=settings.seed)
+        take_step = OptimizerStep(accelerator, module, optimizer, loader, steps, lazy)
         while progress.step < plan.steps and not progress.stopped:
             if order is None:
-                if feed.sampler.reads_model:
-                    for rows in lazy:
-                        rows.current()
-                order = _next_order(feed, progress, previous, journal, listeners)
+                if loader.sampler.reads_model:
+                    for embedding in lazy:
+                        embedding.current()
+                order = run.next_order(loader, progress, previous)
             while progress.batch < len(order) and progress.step < plan.steps and not progress.stopped:
                 began = time.perf_counter()
-                members = order[progress.batch : progress.batch + settings.accumulate]
-                multiplier = factor(settings.schedule, progress.step, total=plan.steps, warmup=settings.warmup)
-                current = set_rates(optimizer, multiplier)
-                torch.manual_seed(stream(seed, "dropout", progress.step, rank))
-                result = take(
-                    accelerator, learner, optimizer, feed, members,
-                    clip=settings.clip, chunk=chunk, rank=rank, world=world, step=progress.step + 1, rates=current,
-                    lazy=lazy,
-                )  # fmt: skip
+                members = order[progress.batch : progress.batch + training.accumulate]
+                multiplier = factor(training.schedule, progress.step, total=plan.steps, warmup=training.warmup)
+                rates = set_rates(optimizer, multiplier)
+                torch.manual_seed(stream(settings.seed, "dropout", progress.step, rank))
+                result = take_step(members, step=progress.step + 1, rates=rates)
                 progress.step += 1
                 progress.batch += len(members)
                 epoch_done = progress.batch >= len(order)
                 elapsed = time.perf_counter() - began
                 progress.seconds += elapsed
                 progress.texts += result.texts
-                entry = _entry(progress, plan, result, current, elapsed)
-                journal.write(entry)
-                accelerator.log(_flat(entry), step=progress.step)
-                for listener in listeners:
-                    listener.step(entry)
+                run.report_step(_entry(progress, plan, result, rates, elapsed))
 
                 last = progress.step == plan.steps
                 if evaluate is not None and (
-                    _due(settings.evaluate_every, progress.step, epoch_done=epoch_done) or last
+                    last or _due(training.evaluate_every, progress.step, epoch_done=epoch_done)
                 ):
-                    for rows in lazy:
-                        rows.current()
-                    _evaluate(evaluate, progress, settings, saver, journal, accelerator, listeners)
+                    for embedding in lazy:
+                        embedding.current()
+                    run.evaluate(evaluate, progress, training)
                 if epoch_done:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 stop = _any_process(accelerator, asked=bool(asked_to_stop))
-                if stop or clock.due(settings.checkpoint_every, progress.step, epoch_done=epoch_done, last=last):
-                    saver.checkpoint(progress, order)
+                if stop or clock.due(training.checkpoint_every, progress.step, epoch_done=epoch_done, last=last):
+                    run.checkpoint(progress, order)
                     clock.reset()
-                if stop and (followed or not (last or progress.stopped)):
+                if stop and (files.followed or not (last or progress.stopped)):
                     raise Interrupted(f"stopped after step {progress.step} of {plan.steps}; continue with --resume.")
                 if epoch_done:
                     break
             previous, order = order, None
 
     if progress.best is not None:
-        _load(learner, saver.best_weights(progress))
+        run.load(files.store.read_best(progress.best["weights"]))
     return progress
 
 
-def _next_order(
-    feed: Feed, progress: Progress, previous: list[Rows] | None, journal: Journal, listeners: Sequence[Listener]
-) -> list[Rows]:
-    """The batches of the coming epoch, and what is to be known about how they were put together."""
-    order = feed.sampler.batches(progress.epoch, previous)
-    report = getattr(feed.sampler, "report", None)
-    if report is not None:
-        journal.write({"kind": "batches", "epoch": progress.epoch + 1, **asdict(report)})
-        for listener in listeners:
-            listener.notice(f"epoch {progress.epoch + 1}: {report}")
-    return order
+@dataclass(frozen=True)
+class _Run:
+    """The files and callbacks of a run. The first process writes; the others wait for it."""
 
+    accelerator: Accelerator
+    module: LossModule
+    optimizer: torch.optim.Optimizer
+    files: RunFiles
+    callbacks: Sequence[Callback]
 
-def _evaluate(
-    evaluate: Callable[[], Scores], progress: Progress, settings: Training, saver: _Saver, journal: Journal,
-    accelerator: Accelerator, listeners: Sequence[Listener],
-) -> None:  # fmt: skip
-    scores = evaluate()
-    value = scores[settings.metric]
-    better = progress.best is None or value > progress.best["scores"][settings.metric]
-    if better:
-        progress.best = {"step": progress.step, "scores": scores, "weights": saver.best(progress.step)}
-        progress.stale = 0
-    else:
-        progress.stale += 1
-        progress.stopped = settings.patience is not None and progress.stale >= settings.patience
-    entry = {"kind": "evaluation", "step": progress.step, "epoch": progress.epoch + 1, "scores": scores, "best": better,
-             "metric": settings.metric, "stopped": progress.stopped}  # fmt: skip
-    progress.evaluations.append({"step": progress.step, "scores": scores})
-    journal.write(entry)
-    accelerator.log({f"dev/{name}": score for name, score in scores.items()}, step=progress.step)
-    for listener in listeners:
-        listener.evaluation(entry)
+    def message(self, text: str) -> None:
+        for callback in self.callbacks:
+            callback.message(text)
+
+    def next_order(self, loader: BatchLoader, progress: Progress, previous: list[Rows] | None) -> list[Rows]:
+        """The batches of the coming epoch; samplers may report how these were composed."""
+        order = loader.sampler.batches(progress.epoch, previous)
+        report = getattr(loader.sampler, "report", None)
+        if report is not None:
+            self.files.journal.write({"kind": "batches", "epoch": progress.epoch + 1, **asdict(report)})
+            self.message(f"epoch {progress.epoch + 1}: {report}")
+        return order
+
+    def report_step(self, entry: StepEntry) -> None:
+        self.files.journal.write(entry)
+        self.accelerator.log(_flat(entry), step=entry["step"])
+        for callback in self.callbacks:
+            callback.step(entry)
+
+    def evaluate(self, evaluate: Evaluate, progress: Progress, training: Training) -> None:
+        scores = evaluate()
+        metric = training.metric
+        better = progress.best is None or scores[metric] > progress.best["scores"][metric]
+        if better:
+            progress.best = {"step": progress.step, "scores": scores, "weights": self.store_best(progress.step)}
+            progress.stale = 0
+        else:
+            progress.stale += 1
+            progress.stopped = training.patience is not None and progress.stale >= training.patience
+        entry = EvaluationEntry(
+            kind="evaluation", step=progress.step, epoch=progress.epoch + 1, scores=scores, best=better, metric=metric,
+            stopped=progress.stopped,
+        )  # fmt: skip
+        progress.evaluations.append({"step": progress.step, "scores": scores})
+        self.files.journal.write(entry)
+        self.accelerator.log({f"dev/{name}": score for name, score in scores.items()}, step=progress.step)
+        for callback in self.callbacks:
+            callback.evaluation(entry)
+
+    def checkpoint(self, progress: Progress, order: list[Rows]) -> None:
+        if self.accelerator.is_main_process:
+            state = {
+                **vars(progress), "format": FORMAT, "identity": self.files.identity,
+                "journal": self.files.journal.size(), "precision": self.module.precision,
+            }  # fmt: skip
+            tensors = {"model": dict(self.module.state_dict()), "optimizer": optimizer_tensors(self.optimizer)}
+            if order:
+                tensors["order"] = {
+                    "rows": torch.from_numpy(np.concatenate(order)),
+                    "sizes": torch.tensor([len(rows) for rows in order]),
+                }
+            self.files.store.write(progress.step, state, tensors)
+        self.accelerator.wait_for_everyone()
+
+    def store_best(self, step: int) -> str:
+        name = f"best-{step:08d}"
+        if self.accelerator.is_main_process:
+            name = self.files.store.write_best(step, dict(self.module.state_dict()))
+        self.accelerator.wait_for_everyone()
+        return name
+
+    def resume(self) -> tuple[Progress, list[Rows] | None]:
+        """The progress of the newest whole checkpoint, and the order of its epoch; weights and optimizer are set."""
+        checkpoint, warnings = self.files.store.newest()
+        for warning in warnings:
+            self.message(warning)
+        if checkpoint is None:
+            self.message("there is no whole checkpoint to resume from, so the run starts at its beginning")
+            self.files.journal.rewind(0)
+            return Progress(), None
+        state = dict(checkpoint.state)
+        if state.pop("format", None) != FORMAT:
+            raise CheckpointError(
+                f"{checkpoint.path}: this checkpoint was written by another version of nearfar, which stored runs in "
+                "another way. Finish the run with that version, or start over with --overwrite."
+            )
+        if state.pop("identity") != self.files.identity:
+            raise CheckpointError(
+                f"{checkpoint.path}: this checkpoint belongs to a run with another recipe or other data. "
+                "Resume with what it was started with, or start over with --overwrite."
+            )
+        self.files.journal.rewind(state.pop("journal"))
+        self.module.precision = state.pop("precision", self.module.precision)  # a new measurement might differ
+        self.load(checkpoint.tensors["model"])
+        restore_optimizer(self.optimizer, checkpoint.tensors.get("optimizer", {}))
+        progress = Progress(**state)
+        self.message(f"resuming after step {progress.step}, from {checkpoint.path.name}")
+        return progress, _order(checkpoint)
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        try:
+            self.module.load_state_dict(tensors)
+        except RuntimeError as cause:
+            raise CheckpointError(f"the checkpoint does not fit the model: {str(cause).splitlines()[0]}") from cause
 
 
 class _Clock:
@@ -248,71 +330,6 @@ class _Clock:
         return _any_process(self.accelerator, asked=wanted)
 
 
-@dataclass(frozen=True)
-class _Saver:
-    """Writes from the first process only; the others wait for it."""
-
-    accelerator: Accelerator
-    learner: Learner
-    optimizer: torch.optim.Optimizer
-    store: CheckpointStore
-    journal: Journal
-    identity: str
-
-    def checkpoint(self, progress: Progress, order: list[Rows]) -> None:
-        if self.accelerator.is_main_process:
-            state = {**vars(progress), "identity": self.identity, "journal": self.journal.size(),
-                     "precision": self.learner.precision}  # fmt: skip
-            tensors = {"model": dict(self.learner.state_dict()), "optimizer": optimizer_tensors(self.optimizer)}
-            if order:
-                tensors["order"] = {
-                    "rows": torch.from_numpy(np.concatenate(order)),
-                    "sizes": torch.tensor([len(rows) for rows in order]),
-                }
-            self.store.write(progress.step, state, tensors)
-        self.accelerator.wait_for_everyone()
-
-    def best(self, step: int) -> str:
-        name = f"best-{step:08d}"
-        if self.accelerator.is_main_process:
-            name = self.store.write_best(step, dict(self.learner.state_dict()))
-        self.accelerator.wait_for_everyone()
-        return name
-
-    def best_weights(self, progress: Progress) -> dict[str, Tensor]:
-        assert progress.best is not None
-        return self.store.read_best(progress.best["weights"])
-
-
-def _resume(
-    learner: Learner, optimizer: torch.optim.Optimizer, store: CheckpointStore, journal: Journal, identity: str,
-    listeners: Sequence[Listener],
-) -> tuple[Progress, list[Rows] | None]:  # fmt: skip
-    checkpoint, warnings = store.newest()
-    for listener in listeners:
-        for warning in warnings:
-            listener.notice(warning)
-    if checkpoint is None:
-        for listener in listeners:
-            listener.notice("there is no whole checkpoint to resume from, so the run starts at its beginning")
-        journal.rewind(0)
-        return Progress(), None
-    state = dict(checkpoint.state)
-    if state.pop("identity") != identity:
-        raise CheckpointError(
-            f"{checkpoint.path}: this checkpoint belongs to a run with another recipe or other data. "
-            "Resume with what it was started with, or start over with --overwrite."
-        )
-    journal.rewind(state.pop("journal"))
-    learner.precision = state.pop("precision", learner.precision)  # measured anew, it might come out otherwise
-    _load(learner, checkpoint.tensors["model"])
-    restore_optimizer(optimizer, checkpoint.tensors.get("optimizer", {}))
-    progress = Progress(**state)
-    for listener in listeners:
-        listener.notice(f"resuming after step {progress.step}, from {checkpoint.path.name}")
-    return progress, _order(checkpoint)
-
-
 def _order(checkpoint: Checkpoint) -> list[Rows] | None:
     stored = checkpoint.tensors.get("order")
     if stored is None:
@@ -321,20 +338,11 @@ def _order(checkpoint: Checkpoint) -> list[Rows] | None:
     return list(np.split(stored["rows"].numpy(), cuts))
 
 
-def _load(learner: Learner, tensors: dict[str, Tensor]) -> None:
-    try:
-        learner.load_state_dict(tensors)
-    except RuntimeError as cause:
-        raise CheckpointError(f"the checkpoint does not fit the model: {str(cause).splitlines()[0]}") from cause
-
-
 def _due(every: int | str, step: int, *, epoch_done: bool) -> bool:
     return epoch_done if every == "epoch" else step % int(every) == 0
 
 
-def _entry(
-    progress: Progress, plan: Plan, result: StepResult, rates: dict[str, float], elapsed: float
-) -> dict[str, Any]:
+def _entry(progress: Progress, plan: Plan, result: StepResult, rates: dict[str, float], elapsed: float) -> StepEntry:
     return {
         "kind": "step",
         "step": progress.step,
@@ -346,19 +354,28 @@ def _entry(
         "gradient_norm": result.gradient_norm,
         "texts_per_second": result.texts / elapsed,
         "seconds": progress.seconds,
-        **result.more,
+        **result.details,
     }
 
 
-def _flat(entry: dict[str, Any]) -> dict[str, float]:
-    flat = {f"train/{key}": entry[key] for key in ("loss", "gradient_norm", "texts_per_second", "epoch")}
-    flat |= {f"train/parts/{name}": value for name, value in entry["parts"].items()}
-    for kind in ("temperatures", "masked"):
-        flat |= {f"train/{kind}/{name}": value for name, value in entry.get(kind, {}).items()}
-    flat |= {f"train/tasks/{name}": own["loss"] for name, own in entry.get("tasks", {}).items()}
-    flat |= {f"train/cosine/{pair}": own["cosine"] for pair, own in entry.get("surgery", {}).items() if own["steps"]}
-    flat |= {f"train/task_weight/{name}": value for name, value in entry.get("task_weights", {}).items()}
-    return flat | {f"train/learning_rate/{name}": value for name, value in entry["learning_rates"].items()}
+def _flat(entry: StepEntry) -> dict[str, float]:
+    """A step as trackers take it."""
+    values: dict[str, dict[str, float]] = {
+        "parts": entry["parts"],
+        "temperatures": entry.get("temperatures", {}),
+        "masked": {name: float(count) for name, count in entry.get("masked", {}).items()},
+        "tasks": {name: task["loss"] for name, task in entry.get("tasks", {}).items()},
+        "cosine": {pair: each["cosine"] or 0.0 for pair, each in entry.get("surgery", {}).items() if each["steps"]},
+        "task_weight": entry.get("task_weights", {}),
+        "learning_rate": entry["learning_rates"],
+    }
+    flat: dict[str, float] = {
+        "train/loss": entry["loss"],
+        "train/gradient_norm": entry["gradient_norm"],
+        "train/texts_per_second": entry["texts_per_second"],
+        "train/epoch": entry["epoch"],
+    }
+    return flat | {f"train/{kind}/{name}": value for kind, named in values.items() for name, value in named.items()}
 
 
 def _any_process(accelerator: Accelerator, *, asked: bool) -> bool:

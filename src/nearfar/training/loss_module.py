@@ -1,9 +1,12 @@
-"""The learner: model and objective in one module, so that every weight is saved, clipped, synchronized and resumed."""
+"""The loss module: model and objectives as one module, so every weight is saved, clipped, synchronized and resumed.
+
+A run has one task or several. Each task has its own loss, a weighted sum of terms, over the encoder that all share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,21 +16,27 @@ from torch import Tensor, nn
 
 from nearfar.encoding import Inputs, Output, TextModel
 from nearfar.encoding.masked_words import MaskedWords
+from nearfar.encoding.task_model import HeadSet, TaskNetwork
 from nearfar.errors import SettingError
 from nearfar.training.gather import gather_rows
 from nearfar.training.precision import Precision
+from nearfar.training.task_losses import Uncertainty
 
 View = Literal[
-    "logits", "text", "tokens", "padded-tokens", "weighted", "weighting", "pairs", "grouped-pairs", "masked-words",
-]  # fmt: skip
+    "logits", "text", "tokens", "padded-tokens", "weighted", "weighting", "pairs", "grouped-pairs", "masked-words"
+]
+TASK_VIEWS: tuple[View, ...] = ("logits", "text", "tokens", "pairs", "grouped-pairs")
+"""What the terms of one of several tasks may read."""
+UNCERTAINTY = "uncertainty"
+"""The name of the log-variance among the objectives of a task."""
 Pieces = dict[str, Tensor]
-"""What terms look at, by name. Every tensor has a first dimension that grows with the batch, so that the pieces of
-chunks and of processes are put together by concatenation."""
+"""What terms read, by name. Every tensor has a first dimension that grows with the batch, so that the pieces of chunks
+and of processes are put together by concatenation."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one process sees of a batch: ``columns`` texts for each row, column after column."""
+    """What one process computes of a batch: ``columns`` texts for each row, column after column."""
 
     inputs: Inputs
     labels: Tensor
@@ -35,27 +44,28 @@ class Batch:
     rows: NDArray[np.int64]
     """Which rows of the data set these are; empty when a small last batch leaves nothing for this process."""
     columns: int = 1
-    """How many texts belong to a row: 2 for pairs or two views of a text, 3 with a negative."""
+    """How many texts a row has: 2 for pairs or two views of a text, 3 with a negative."""
     targets: Tensor | None = None
     """(b,) graded or binary target of each pair."""
     groups: Tensor | None = None
-    """(columns, b) ids; texts of one id belong together."""
+    """(columns, b) ids; texts with the same id are positives of each other."""
+    task: str = ""
+    """The task of these rows, where there are several."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        return Batch(
-            self.inputs.to(device),
-            self.labels.to(device),
-            self.rows,
-            self.columns,
-            None if self.targets is None else self.targets.to(device),
-            None if self.groups is None else self.groups.to(device),
+        return replace(
+            self,
+            inputs=self.inputs.to(device),
+            labels=self.labels.to(device),
+            targets=None if self.targets is None else self.targets.to(device),
+            groups=None if self.groups is None else self.groups.to(device),
         )
 
 
 @dataclass(frozen=True)
 class Term:
-    """One part of the total: its name in the journal, its weight, its objective, and what the objective looks at."""
+    """One part of a loss: its name in the journal, its weight, its objective, and what the objective reads."""
 
     name: str
     weight: float
@@ -65,161 +75,231 @@ class Term:
     """Of the objective's own weights; None for that of all objectives."""
 
 
-class Learner(nn.Module):
-    """A text model under a weighted sum of objectives: batch in, loss and its parts out.
+@dataclass(frozen=True)
+class TaskLoss:
+    """The loss of one task."""
+
+    terms: tuple[Term, ...]
+    name: str = ""
+    """Empty where the run has one task."""
+    head_columns: int | None = None
+    """How many columns of a batch, the first ones, the head reads: 1 for texts, 2 for pairs; None for all."""
+    pair_columns: int = 0
+    """The first of the columns that pair objectives compare."""
+    weight: float = 1.0
+    graded: bool = False
+    """Whether the outputs of the head are compared with targets instead of classes."""
+
+    def key(self, term: str) -> str:
+        """The name of a term among all objectives."""
+        return f"{self.name}/{term}" if self.name else term
+
+
+class LossModule(nn.Module):
+    """A model under the losses of its tasks: batch of one task in, loss and its parts out.
 
     In several processes each term sees the rows of all of them, so that the loss, its in-batch comparisons and its
     gradients are those of one process with the whole batch.
 
     Args:
-        model: the text model.
-        terms: the parts of the total.
-        precision: what the model computes in; objectives always compute in fp32, and weights always are fp32.
-        weighting: a second model with a class head, which helps in training only (label-aware contrastive).
-        projection: a layer between the text vectors and the terms, for training only (SimCSE's).
-        masked: hides words and names them, for training only (a masked language model beside SimCSE).
+        model: the text model; with several tasks, encoder and heads.
+        tasks: the loss of each task.
+        precision: what the encoder computes in; objectives always compute in fp32, and weights always are fp32.
+        weighting: a second model with a class head, for training only (label-aware contrastive).
+        projection: a layer between the text vectors and the terms, for training only (SimCSE).
+        masked: masks tokens and predicts them, for training only (masked language model beside SimCSE).
+        uncertainty: whether the weight of each task's loss is learned, beside its fixed weight.
     """
 
     def __init__(
-        self,
-        model: TextModel,
-        terms: Sequence[Term],
-        *,
-        precision: Precision = "fp32",
-        weighting: TextModel | None = None,
-        projection: nn.Module | None = None,
-        masked: MaskedWords | None = None,
-    ) -> None:
+        self, model: TextModel | TaskNetwork, tasks: Sequence[TaskLoss], *, precision: Precision = "fp32",
+        weighting: TextModel | None = None, projection: nn.Module | None = None, masked: MaskedWords | None = None,
+        uncertainty: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        if not terms:
-            raise SettingError("Learner: at least one term is needed.")
-        self.precision = precision
+        if not tasks or not all(task.terms for task in tasks):
+            raise SettingError("LossModule: at least one task with at least one term is needed.")
+        self.precision: Precision = precision
         self.model = model
-        self.objectives = nn.ModuleDict({term.name: term.objective for term in terms})
-        self.terms = tuple(terms)
+        self.tasks = {task.name: task for task in tasks}
+        self.objectives = nn.ModuleDict({task.key(term.name): term.objective for task in tasks for term in task.terms})
+        if uncertainty:
+            for task in tasks:
+                self.objectives[task.key(UNCERTAINTY)] = Uncertainty(squared=task.graded)
         self.weighting = weighting
         self.projection = projection
         self.masked = masked
-        self.logits_only = all(term.view in ("logits", "weighting") for term in terms)
-        self._makers = tuple(dict.fromkeys(_MAKERS[term.view] for term in terms))
-        if weighting is None and any(term.view in ("weighted", "weighting") for term in terms):
-            raise SettingError("Learner: a label-aware term needs a weighting model.")
-        if masked is None and any(term.view == "masked-words" for term in terms):
-            raise SettingError("Learner: a term on masked words needs a head for them.")
+        views = {term.view for task in tasks for term in task.terms}
+        if self.heads is not None and not views.issubset(TASK_VIEWS):
+            other = next(view for view in views if view not in TASK_VIEWS)
+            raise SettingError(f"LossModule: the terms of several tasks read {', '.join(TASK_VIEWS)}, not {other}.")
+        if weighting is None and views & {"weighted", "weighting"}:
+            raise SettingError("LossModule: a label-aware term needs a weighting model.")
+        if masked is None and "masked-words" in views:
+            raise SettingError("LossModule: a term on masked tokens needs a head for them.")
+
+    @property
+    def heads(self) -> HeadSet | None:
+        """The heads of several tasks; None where the model is one text model."""
+        return self.model.head if isinstance(self.model, TaskNetwork) else None
+
+    @property
+    def encoder(self) -> TextModel:
+        """The text model that all tasks share."""
+        return self.model.encoder if isinstance(self.model, TaskNetwork) else self.model
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of all tasks, under their names in the journal."""
+        return tuple(replace(term, name=task.key(term.name)) for task in self.tasks.values() for term in task.terms)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and each part before weighting."""
-        return self.combine(self.represent(batch))
+        """The loss of a batch, and each part before weighting."""
+        return self.combine(self.represent(batch), batch.task)
 
     def represent(self, batch: Batch) -> Pieces:
-        """What the terms look at, for the rows of this process."""
-        device = batch.labels.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
-            output: Output = self.model(batch.inputs, logits_only=self.logits_only)
+        """What the terms read, for the rows of this process."""
+        task = self.tasks[batch.task]
+        only_logits = self.heads is None and all(term.view in ("logits", "weighting") for term in task.terms)
+        with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            output: Output = self.encoder(batch.inputs, logits_only=only_logits)
             vectors = output.embedding if self.projection is None else self.projection(output.embedding)
-            help_from = None if self.weighting is None else self.weighting(batch.inputs, logits_only=True).logits
-        seen = _Seen(output, vectors.float(), help_from, batch)
+            weighting = None if self.weighting is None else self.weighting(batch.inputs, logits_only=True).logits
+        encoded = _Encoded(batch, task, output, vectors.float(), weighting, self.heads)
         pieces: Pieces = {}
-        for make in self._makers:
-            pieces |= make(seen)
+        for make in dict.fromkeys(_MAKERS[term.view] for term in task.terms):
+            pieces |= make(encoded)
         if self.masked is not None:
             pieces |= self._masked(batch, self.masked)
-        if len(batch.rows) == 0:
-            pieces = {name: piece[:0] for name, piece in pieces.items()}
-        return pieces
+        return pieces if len(batch.rows) else {name: piece[:0] for name, piece in pieces.items()}
 
     def _masked(self, batch: Batch, masked: MaskedWords) -> Pieces:
-        """The states of hidden words, from a pass of their own; drawn last, so that the other pieces stay the same."""
+        """The states of masked tokens, from a pass of their own; drawn last, so that the other pieces stay the same."""
         hidden = masked.hide(batch.inputs)
         with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            output: Output = self.model(hidden.inputs)
+            output: Output = self.encoder(hidden.inputs)
         states = output.states.flatten(0, -2)[hidden.places]
         return {"masked_states": states.float(), "masked_words": hidden.words}  # (m, d), (m,)
 
-    def combine(self, pieces: Pieces) -> tuple[Tensor, dict[str, Tensor]]:
-        """The terms on the pieces of all processes."""
-        everyone = {name: gather_rows(piece) for name, piece in pieces.items()}
+    def combine(self, pieces: Pieces, task: str = "") -> tuple[Tensor, dict[str, Tensor]]:
+        """The terms of one task on the pieces of all processes."""
+        loss = self.tasks[task]
+        gathered = {name: gather_rows(piece) for name, piece in pieces.items()}
         total: Tensor | None = None
         parts: dict[str, Tensor] = {}
-        for term in self.terms:
-            given, named = _ARGUMENTS[term.view](everyone)
-            if term.view == "masked-words":
-                assert self.masked is not None
+        for term in loss.terms:
+            given, named = _ARGUMENTS[term.view](gathered)
+            if self.masked is not None and term.view == "masked-words":
                 given = (self.masked(given[0]), *given[1:])
-            part = self.objectives[term.name](*given, **named)
-            parts[term.name] = part.detach()
+            name = loss.key(term.name)
+            part = self.objectives[name](*given, **named)
+            parts[name] = part.detach()
             total = term.weight * part if total is None else total + term.weight * part
         assert total is not None
-        return total, parts
+        if (learned := loss.key(UNCERTAINTY)) in self.objectives:
+            total = self.objectives[learned](total)
+        return total if loss.weight == 1 else loss.weight * total, parts
+
+    def shared_weights(self) -> list[Tensor]:
+        """The trained weights that several tasks share."""
+        shared = self.model.shared_weights() if isinstance(self.model, TaskNetwork) else self.model.parameters()
+        return [weight for weight in shared if weight.requires_grad]
+
+    def task_weights(self) -> list[Tensor]:
+        """The trained weights that belong to one task each."""
+        shared = {id(weight) for weight in self.shared_weights()}
+        return [weight for weight in self.parameters() if id(weight) not in shared and weight.requires_grad]
+
+    def learned_weights(self) -> dict[str, float]:
+        """The weight of each task's loss, where that is learned."""
+        learned = {}
+        for name, task in self.tasks.items():
+            module = dict(self.objectives.items()).get(task.key(UNCERTAINTY))
+            if isinstance(module, Uncertainty):
+                learned[name] = task.weight * module.weight
+        return learned
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Encoded:
+    batch: Batch
+    task: TaskLoss
     output: Output
     vectors: Tensor
     """(columns * b, d) text vectors, through the projection where there is one."""
     weighting: Tensor | None
-    batch: Batch
+    heads: HeadSet | None
+
+    @property
+    def head_columns(self) -> int:
+        return self.task.head_columns or self.batch.columns
 
     @property
     def labels(self) -> Tensor:
-        return self.batch.labels.repeat(self.batch.columns)
+        return self.batch.labels.repeat(self.head_columns)
 
     def column(self, place: int) -> Tensor:
         rows = len(self.batch.labels)
         return self.vectors[place * rows : (place + 1) * rows]
 
 
-def _logits(seen: _Seen) -> Pieces:
-    if seen.output.logits is None:
+def _logits(encoded: _Encoded) -> Pieces:
+    batch, task, logits = encoded.batch, encoded.task, encoded.output.logits
+    if encoded.heads is not None:
+        logits = encoded.heads(task.name, [encoded.column(place) for place in range(encoded.head_columns)])
+    if logits is None:
         raise SettingError("this objective needs a class head, and the model has none.")
-    return {"logits": seen.output.logits.float(), "labels": seen.labels}
+    targets = batch.targets if task.graded else batch.labels.repeat(len(logits) // len(batch.labels))
+    assert targets is not None
+    return {"logits": logits.float(), "truth": targets}
 
 
-def _text(seen: _Seen) -> Pieces:
-    return {"text": seen.vectors, "labels": seen.labels}
+def _text(encoded: _Encoded) -> Pieces:
+    return {"text": encoded.vectors[: len(encoded.labels)], "labels": encoded.labels}
 
 
-def _tokens(seen: _Seen) -> Pieces:
-    states, owners = seen.output.tokens()
-    return {"tokens": states.float(), "token_labels": seen.labels[owners]}  # (t, d), (t,)
+def _tokens(encoded: _Encoded) -> Pieces:
+    states, owners = encoded.output.tokens()
+    if encoded.head_columns < encoded.batch.columns:  # not the tokens of texts that only pair objectives read
+        kept = owners < len(encoded.labels)
+        states, owners = states[kept], owners[kept]
+    return {"tokens": states.float(), "token_labels": encoded.labels[owners]}  # (t, d), (t,)
 
 
-def _padded_tokens(seen: _Seen) -> Pieces:
-    states = seen.output.states
+def _padded_tokens(encoded: _Encoded) -> Pieces:
+    states = encoded.output.states
     if states.ndim != 3:
         raise SettingError("padding tokens exist only where batches are padded: set encoder.fast = false.")
     return {
         "padded_tokens": states.float().flatten(0, 1),
-        "padded_labels": seen.labels.repeat_interleave(len(states[0])),
+        "padded_labels": encoded.labels.repeat_interleave(len(states[0])),
     }
 
 
-def _weighting(seen: _Seen) -> Pieces:
-    assert seen.weighting is not None
-    return {"weighting": seen.weighting.float(), "labels": seen.labels}
+def _weighting(encoded: _Encoded) -> Pieces:
+    assert encoded.weighting is not None
+    return {"weighting": encoded.weighting.float(), "labels": encoded.labels}
 
 
-def _weighted(seen: _Seen) -> Pieces:
-    return _text(seen) | _weighting(seen)
+def _weighted(encoded: _Encoded) -> Pieces:
+    return _text(encoded) | _weighting(encoded)
 
 
-def _pairs(seen: _Seen) -> Pieces:
-    batch = seen.batch
-    if batch.columns < 2:
+def _pairs(encoded: _Encoded) -> Pieces:
+    batch, first = encoded.batch, encoded.task.pair_columns
+    if batch.columns < first + 2:
         raise SettingError("this objective compares pairs of texts, and the data has single ones.")
-    pieces = {"left": seen.column(0), "right": seen.column(1)}
-    if batch.columns > 2:
-        pieces["extra"] = seen.column(2)
+    pieces = {"left": encoded.column(first), "right": encoded.column(first + 1)}
+    if batch.columns > first + 2:
+        pieces["extra"] = encoded.column(first + 2)
     if batch.targets is not None:
         pieces["targets"] = batch.targets
     if batch.groups is not None:
-        names = ("left_groups", "right_groups", "extra_groups")
-        pieces |= dict(zip(names, batch.groups, strict=False))
+        pieces |= dict(zip(("left_groups", "right_groups", "extra_groups"), batch.groups, strict=False))
     return pieces
 
 
-_MAKERS: dict[View, Callable[[_Seen], Pieces]] = {
+_MAKERS: dict[View, Callable[[_Encoded], Pieces]] = {
     "logits": _logits,
     "text": _text,
     "tokens": _tokens,
@@ -228,30 +308,30 @@ _MAKERS: dict[View, Callable[[_Seen], Pieces]] = {
     "weighting": _weighting,
     "pairs": _pairs,
     "grouped-pairs": _pairs,
-    "masked-words": lambda _seen: {},
+    "masked-words": lambda _encoded: {},
 }
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _stacked(pieces: Pieces, first: str, then: str) -> Tensor:
     return torch.cat([pieces[first], pieces[then]]) if then in pieces else pieces[first]
 
 
-def _pair_arguments(pieces: Pieces) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _pair_arguments(pieces: Pieces) -> Arguments:
     return (pieces["left"], _stacked(pieces, "right", "extra"), pieces.get("targets")), {}
 
 
-def _grouped_arguments(pieces: Pieces) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    given, _ = _pair_arguments(pieces)
-    if "left_groups" not in pieces:
-        return given, {}
-    return given, {
-        "left_groups": pieces["left_groups"],
-        "right_groups": _stacked(pieces, "right_groups", "extra_groups"),
-    }
+def _grouped_arguments(pieces: Pieces) -> Arguments:
+    given, named = _pair_arguments(pieces)
+    if "left_groups" in pieces:
+        right = _stacked(pieces, "right_groups", "extra_groups")
+        named = {"left_groups": pieces["left_groups"], "right_groups": right}
+    return given, named
 
 
-_ARGUMENTS: dict[View, Callable[[Pieces], tuple[tuple[Any, ...], dict[str, Any]]]] = {
-    "logits": lambda pieces: ((pieces["logits"], pieces["labels"]), {}),
+_ARGUMENTS: dict[View, Callable[[Pieces], Arguments]] = {
+    "logits": lambda pieces: ((pieces["logits"], pieces["truth"]), {}),
     "text": lambda pieces: ((pieces["text"], pieces["labels"]), {}),
     "tokens": lambda pieces: ((pieces["tokens"], pieces["token_labels"]), {}),
     "padded-tokens": lambda pieces: ((pieces["padded_tokens"], pieces["padded_labels"]), {}),

@@ -9,18 +9,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.training.loss_module import Learner
+from nearfar.training.loss_module import LossModule
 
 Part = Literal["encoder", "head", "objective"]
 Schedule = Literal["linear", "cosine", "constant"]
 
 
-def part_of(name: str, learner: Learner) -> Part:
-    """Which part of the learner a weight belongs to, by its name."""
+def part_of(name: str, module: LossModule) -> Part:
+    """Which part of the module a weight belongs to, by its name."""
     owner, _, inside = name.partition(".")
     if owner == "objectives":
         return "objective"
-    model = {"model": learner.model, "weighting": learner.weighting}.get(owner)
+    model = {"model": module.model, "weighting": module.weighting}.get(owner)
     if model is None:
         return "encoder"  # a projection learns as fast as the encoder under it
     encoder = f"network.{model.network.base_model_prefix}."
@@ -28,22 +28,22 @@ def part_of(name: str, learner: Learner) -> Part:
     return "head" if inside.startswith("head.") or native_head else "encoder"
 
 
-def parameter_groups(learner: Learner, rates: dict[Part, float], weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(module: LossModule, rates: dict[Part, float], weight_decay: float) -> list[dict[str, Any]]:
     """Groups for AdamW: per part, with and without decay; biases, norms and the objective's weights never decay.
 
     A term with a learning rate of its own is a part of its own, ``objective/NAME``.
     """
     norms = {
         f"{path}.{name}"
-        for path, module in learner.named_modules()
-        if "norm" in type(module).__name__.lower()
-        for name, _ in module.named_parameters(recurse=False)
+        for path, layer in module.named_modules()
+        if "norm" in type(layer).__name__.lower()
+        for name, _ in layer.named_parameters(recurse=False)
     }
-    own = {term.name: term.learning_rate for term in learner.terms if term.learning_rate is not None}
+    own = {term.name: term.learning_rate for term in module.terms if term.learning_rate is not None}
     groups: dict[tuple[str, float, bool], list[tuple[str, Tensor]]] = {}
-    for name, weight in learner.named_parameters():
+    for name, weight in module.named_parameters():
         if weight.requires_grad:
-            part = part_of(name, learner)
+            part = part_of(name, module)
             decays = part != "objective" and weight.ndim > 1 and name not in norms
             known, rate = str(part), rates[part]
             if part == "objective" and (term := name.split(".")[1]) in own:
@@ -115,18 +115,18 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
                 }
 
 
-def unused_weights(learner: nn.Module) -> list[str]:
+def unused_weights(module: nn.Module) -> list[str]:
     """Weights that got no gradient from a backward pass."""
-    return [name for name, weight in _trainable(learner) if weight.grad is None]
+    return [name for name, weight in _trainable(module) if weight.grad is None]
 
 
-def freeze(learner: nn.Module, names: Iterable[str]) -> None:
+def freeze(module: nn.Module, names: Iterable[str]) -> None:
     """Take weights out of training."""
     chosen = set(names)
-    for name, weight in learner.named_parameters():
+    for name, weight in module.named_parameters():
         if name in chosen:
             weight.requires_grad = False
 
 
-def _trainable(learner: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, weight) for name, weight in learner.named_parameters() if weight.requires_grad]
+def _trainable(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, weight) for name, weight in module.named_parameters() if weight.requires_grad]

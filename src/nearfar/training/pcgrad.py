@@ -1,13 +1,13 @@
-r"""Gradient surgery: tasks that pull a shared weight in opposite directions give way to each other.
+r"""PCGrad (gradient surgery): conflicting gradients of tasks are projected onto each other's normal plane.
 
-PCGrad, Yu et al. 2020, arXiv:2001.06782, algorithm 1. Each task's gradient :math:`g_i`, all shared weights as one long
-vector, meets the others in random order; where it conflicts with one, it loses what points against it:
+Yu et al. 2020, arXiv:2001.06782, algorithm 1. The gradient :math:`g_i` of each task, all shared weights as one long
+vector, is compared with the others in random order; where it conflicts with one, it is projected:
 
 .. math:: g_i \leftarrow g_i - \frac{g_i \cdot g_j}{\lVert g_j \rVert^2}\, g_j \quad\text{if } g_i \cdot g_j < 0
 
-with the original :math:`g_j`, and what becomes of all tasks is summed or averaged.
+with the original :math:`g_j`. The projected gradients of all tasks are summed or averaged.
 
-Whatever happens, every :math:`g_i` stays a sum :math:`\sum_k c_{ik} g_k` of the original gradients, so the algorithm
+Every :math:`g_i` stays a sum :math:`\sum_k c_{ik} g_k` of the original gradients, so the algorithm
 needs nothing of them but their dot products: it is run on the coefficients c, and the result is one weighted sum of the
 original gradients. No projected copy of them is ever made.
 """
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from nearfar.errors import SettingError, ShapeError
+from nearfar.training.contracts import ConflictEntry
 
 Combine = Literal["mean", "sum"]
 Matrix = list[list[float]]
@@ -33,8 +34,8 @@ PIECE = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
-    """How two tasks got on with each other."""
+class PairConflicts:
+    """Conflict statistics of two tasks."""
 
     steps: int = 0
     """How often both had a gradient that is not zero."""
@@ -45,11 +46,11 @@ class Meeting:
 
     @property
     def cosine(self) -> float:
-        """The mean cosine; NaN where they never met."""
+        """The mean cosine; NaN where they never shared a step."""
         return self.cosines / self.steps if self.steps else math.nan
 
-    def __add__(self, other: Meeting) -> Meeting:
-        return Meeting(
+    def __add__(self, other: PairConflicts) -> PairConflicts:
+        return PairConflicts(
             steps=self.steps + other.steps,
             conflicts=self.conflicts + other.conflicts,
             cosines=self.cosines + other.cosines,
@@ -58,10 +59,10 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Conflicts:
-    """How tasks got on with each other, in one step or, added up, in many.
+    """Conflict statistics of all tasks, in one step or, added up, in many.
 
-    >>> one = Conflicts(tasks=("a", "b"), meetings={("a", "b"): Meeting(steps=1, conflicts=1, cosines=-0.5)})
-    >>> two = Conflicts(tasks=("b", "c"), meetings={("b", "c"): Meeting(steps=1, cosines=0.25)})
+    >>> one = Conflicts(tasks=("a", "b"), pairs={("a", "b"): PairConflicts(steps=1, conflicts=1, cosines=-0.5)})
+    >>> two = Conflicts(tasks=("b", "c"), pairs={("b", "c"): PairConflicts(steps=1, cosines=0.25)})
     >>> (one + two + one).counts
     ((0, 2, 0), (2, 0, 0), (0, 0, 0))
     >>> (one + two).entry()["a / b"]
@@ -69,12 +70,12 @@ class Conflicts:
     """
 
     tasks: tuple[str, ...]
-    meetings: dict[tuple[str, str], Meeting]
+    pairs: dict[tuple[str, str], PairConflicts]
     """Of each two tasks that were in a step together, named in alphabetical order."""
 
-    def between(self, one: str, other: str) -> Meeting:
+    def between(self, one: str, other: str) -> PairConflicts:
         """Of two tasks, in any order."""
-        return self.meetings.get(_pair(one, other), Meeting())
+        return self.pairs.get(_pair(one, other), PairConflicts())
 
     @property
     def counts(self) -> tuple[tuple[int, ...], ...]:
@@ -83,24 +84,24 @@ class Conflicts:
 
     @property
     def cosines(self) -> tuple[tuple[float, ...], ...]:
-        """(t, t) mean cosines of each two tasks; 1 with itself, NaN for tasks that never met."""
+        """(t, t) mean cosines of each two tasks; 1 with itself, NaN for tasks that never shared a step."""
         return tuple(
             tuple(1.0 if one == other else self.between(one, other).cosine for other in self.tasks)
             for one in self.tasks
         )
 
-    def entry(self) -> dict[str, dict[str, int | float]]:
+    def entry(self) -> dict[str, ConflictEntry]:
         """For the journal: steps, conflicts and mean cosine of each two tasks."""
         return {
             f"{one} / {other}": {"steps": own.steps, "conflicts": own.conflicts, "cosine": own.cosine}
-            for (one, other), own in self.meetings.items()
+            for (one, other), own in self.pairs.items()
         }
 
     def __add__(self, other: Conflicts) -> Conflicts:
-        pairs = dict.fromkeys([*self.meetings, *other.meetings])
+        names = dict.fromkeys([*self.pairs, *other.pairs])
         return Conflicts(
             tasks=tuple(dict.fromkeys([*self.tasks, *other.tasks])),
-            meetings={pair: self.between(*pair) + other.between(*pair) for pair in pairs},
+            pairs={pair: self.between(*pair) + other.between(*pair) for pair in names},
         )
 
 
@@ -110,17 +111,17 @@ def project(
 ) -> tuple[list[Tensor | None], Conflicts]:
     """PCGrad on the gradients of several tasks, which stay as they are.
 
-    Beside them it holds one result. A gradient of zeros conflicts with nobody.
+    Beside them it holds one result. A gradient of zeros conflicts with no other.
 
     Args:
         gradients: for each task, the gradient of each shared weight; None is a gradient of zeros. Sparse gradients
             stay sparse where all tasks have them so.
-        seed: of the order in which each task meets the others, drawn for each task.
+        seed: of the order in which each task is compared with the others, drawn for each task.
         combine: "mean" divides the sum by the number of tasks.
         tasks: their names in the conflicts; none for their numbers.
 
     Returns:
-        The combined gradient of each weight, None where no task has one; and which tasks were in conflict.
+        The combined gradient of each weight, None where no task has one; and the conflict statistics.
 
     >>> one, other = [torch.tensor([1.0, 1.0])], [torch.tensor([-1.0, 0.0])]
     >>> combined, conflicts = project([one, other], seed=0, combine="sum")  # (0, 1) + (-1/2, 1/2)
@@ -128,15 +129,15 @@ def project(
     ([tensor([-0.5000,  1.5000])], ((0, 1), (1, 0)))
     """
     slots = _slots(gradients)
-    weights, conflicts = _operate(
+    weights, conflicts = _combine_weights(
         slots, len(gradients), seed, [*map(str, range(len(gradients)))] if tasks is None else tasks
     )
     share = _share(combine, len(gradients))
     return [_weighted(slot, weights, share, spend=False) for slot in slots], conflicts
 
 
-class Surgeon:
-    """Collects the gradients of one task after the other, and puts back what gradient surgery makes of them.
+class PCGrad:
+    """Collects the gradients of one task after the other, and puts the combined gradients back.
 
     After a task's backward pass, :meth:`take` takes its gradients off the weights. The task's graph is gone by then, so
     that one graph is alive at a time, and the next task's backward pass finds no gradients to add to. :meth:`finish`
@@ -147,9 +148,9 @@ class Surgeon:
     In several processes, average the gradients before they are taken, and finish with the same seed in each.
 
     Args:
-        shared: weights that several tasks train, to operate on.
+        shared: weights that several tasks train; their gradients are projected.
         own: weights that belong to one task each: their gradients are only summed or averaged, as the shared ones, so
-            that "mean" is the gradient of the mean of the tasks' losses where nobody is in conflict.
+            that "mean" is the gradient of the mean of the tasks' losses where there is no conflict.
         combine: "mean" divides the sum by the number of tasks that were taken.
     """
 
@@ -159,7 +160,7 @@ class Surgeon:
         self.combine = combine
         _share(combine, 1)
         if len({id(weight) for weight in [*self.shared, *self.own]}) < len(self.shared) + len(self.own):
-            raise SettingError("a weight was given to the surgeon twice; it is either shared or a task's own.")
+            raise SettingError("a weight was given to PCGrad twice; it is either shared or a task's own.")
         self._forget()
 
     @torch.no_grad()
@@ -176,7 +177,7 @@ class Surgeon:
         """Leave the combined gradients on the weights; a weight that no task has a gradient for keeps none."""
         slots = _slots(list(self._held.values()))
         count = len(self._held)
-        weights, conflicts = _operate(slots, count, seed, list(self._held))
+        weights, conflicts = _combine_weights(slots, count, seed, list(self._held))
         share, passing = _share(self.combine, count), self._passing
         self._forget()  # from here on, slots and passing alone hold the gradients
         for place, weight in enumerate(self.shared):
@@ -191,8 +192,10 @@ class Surgeon:
         self._passing: list[Tensor | None] = [None] * len(self.own)
 
 
-def _operate(slots: Sequence[Slot], count: int, seed: int, tasks: Sequence[str]) -> tuple[list[float], Conflicts]:
-    """How much of each task's original gradient is in the sum of all projected ones, and who was in conflict."""
+def _combine_weights(
+    slots: Sequence[Slot], count: int, seed: int, tasks: Sequence[str]
+) -> tuple[list[float], Conflicts]:
+    """How much of each task's original gradient is in the sum of all projected ones, and the conflict statistics."""
     if len(set(tasks)) != count:
         raise SettingError(f"{count} gradients need as many different names of tasks, got {', '.join(tasks)}.")
     products = _products(slots, count)
@@ -217,17 +220,17 @@ def _projected(products: Matrix, source: torch.Generator) -> Matrix:
 
 
 def _conflicts(products: Matrix, tasks: Sequence[str]) -> Conflicts:
-    meetings = {}
+    pairs = {}
     for i, one in enumerate(tasks):
         for j in range(i + 1, len(tasks)):
             size = math.sqrt(products[i][i]) * math.sqrt(products[j][j])
             dot = products[i][j]
-            meetings[_pair(one, tasks[j])] = (
-                Meeting(steps=1, conflicts=int(dot < 0), cosines=max(-1.0, min(1.0, dot / size)))
+            pairs[_pair(one, tasks[j])] = (
+                PairConflicts(steps=1, conflicts=int(dot < 0), cosines=max(-1.0, min(1.0, dot / size)))
                 if size > 0
-                else Meeting()
+                else PairConflicts()
             )
-    return Conflicts(tasks=tuple(tasks), meetings=meetings)
+    return Conflicts(tasks=tuple(tasks), pairs=pairs)
 
 
 def _products(slots: Sequence[Slot], count: int) -> Matrix:
@@ -275,7 +278,7 @@ def _weighted(slot: Slot, weights: Sequence[float], share: int, *, spend: bool) 
 def _slots(gradients: Sequence[Slot]) -> list[Slot]:
     """The gradients of each weight instead of those of each task, in one layout."""
     if not gradients:
-        raise SettingError("there are no gradients to operate on; take those of at least one task first.")
+        raise SettingError("there are no gradients to combine; take those of at least one task first.")
     if len({len(own) for own in gradients}) > 1:
         raise ShapeError(
             f"all tasks share the same weights, got {[len(own) for own in gradients]} gradients of the tasks"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from nearfar.training.contracts import EvaluationEntry, StepEntry
 
 LINES = 20
 """About how many lines a plain log has, evaluations aside."""
@@ -29,7 +30,7 @@ class LiveBar:
         self.clock = Clock(steps)
         self.bar.start()
 
-    def step(self, entry: dict[str, Any]) -> None:
+    def step(self, entry: StepEntry) -> None:
         """Move the bar."""
         left, speed = self.clock.tick(entry)
         self.bar.update(
@@ -37,16 +38,19 @@ class LiveBar:
             speed=f"{speed:.0f}", left=duration(left),
         )  # fmt: skip
 
-    def evaluation(self, entry: dict[str, Any]) -> None:
+    def evaluation(self, entry: EvaluationEntry) -> None:
         """Show the dev metric from now on."""
         self.dev = f"  dev {entry['metric']} {entry['scores'][entry['metric']]:.4f}"
         self.bar.console.print(evaluation_line(entry), highlight=False)
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print above the bar."""
         self.bar.console.print(text, highlight=False, markup=False)
 
-    def close(self) -> None:
+    def begin(self, steps: int) -> None:
+        """The bar was started when it was made."""
+
+    def end(self) -> None:
         """Leave the bar as it is and give the terminal back."""
         self.bar.stop()
 
@@ -59,24 +63,27 @@ class PlainLog:
         self.every = max(1, steps // LINES)
         self.clock = Clock(steps)
 
-    def step(self, entry: dict[str, Any]) -> None:
+    def step(self, entry: StepEntry) -> None:
         """Print every so often."""
         left, speed = self.clock.tick(entry)
         if entry["step"] % self.every == 0 or entry["step"] == entry["steps"]:
-            self.notice(
+            self.message(
                 f"step {entry['step']}/{entry['steps']}  epoch {entry['epoch']}  loss {entry['loss']:.4f}  "
                 f"{speed:.0f} texts/s  {duration(left)} left"
             )
 
-    def evaluation(self, entry: dict[str, Any]) -> None:
+    def evaluation(self, entry: EvaluationEntry) -> None:
         """Print the dev scores."""
-        self.notice(evaluation_line(entry))
+        self.message(evaluation_line(entry))
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
-    def close(self) -> None:
+    def begin(self, steps: int) -> None:
+        """Nothing is shown before the first step."""
+
+    def end(self) -> None:
         """Nothing is left to do."""
 
 
@@ -89,7 +96,7 @@ class Clock:
         self.first: int | None = None
         self.speed = 0.0
 
-    def tick(self, entry: dict[str, Any]) -> tuple[float, float]:
+    def tick(self, entry: StepEntry) -> tuple[float, float]:
         """Seconds left, texts per second."""
         if self.first is None:
             self.first = int(entry["step"]) - 1
@@ -100,7 +107,7 @@ class Clock:
         return per_step * (self.steps - entry["step"]), self.speed
 
 
-def evaluation_line(entry: dict[str, Any]) -> str:
+def evaluation_line(entry: EvaluationEntry) -> str:
     """One line on an evaluation."""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in entry["scores"].items())
     mark = "  (best so far)" if entry["best"] else ""

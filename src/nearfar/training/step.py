@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -15,11 +14,13 @@ from torch import Tensor
 from nearfar.batching import Rows
 from nearfar.errors import NotFiniteError
 from nearfar.objectives import BatchSoftmax
-from nearfar.training.feed import Feed
+from nearfar.seeds import stream
+from nearfar.training.contracts import BatchLoader, StepDetails
 from nearfar.training.gather import average_gradients
 from nearfar.training.grad_cache import cached_backward
 from nearfar.training.lazy_adamw import LazyRows, ids_of
-from nearfar.training.loss_module import Learner, Term
+from nearfar.training.loss_module import LossModule
+from nearfar.training.pcgrad import Combine, PCGrad
 
 
 @dataclass(frozen=True)
@@ -30,137 +31,160 @@ class StepResult:
     parts: dict[str, float]
     gradient_norm: float
     texts: int
-    more: dict[str, Any] = field(default_factory=dict)
+    details: StepDetails = field(default_factory=StepDetails)
     """What else goes into the journal."""
 
 
-def take_step(
-    accelerator: Accelerator,
-    learner: Learner,
-    optimizer: torch.optim.Optimizer,
-    feed: Feed,
-    members: list[Rows],
-    *,
-    clip: float,
-    chunk: int | None,
-    rank: int,
-    world: int,
-    step: int,
-    rates: dict[str, float],
-    lazy: Sequence[LazyRows] = (),
-) -> StepResult:
-    """Train on the ``members``, the batches that make up one step; each counts by its number of rows.
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """How a step is computed.
 
-    With a ``chunk`` no more than that many rows have a graph at a time: see :mod:`nearfar.training.grad_cache`.
-    The ``lazy`` rows are brought up to date before they are read, and updated with all other weights.
+    Args:
+        clip: the largest norm of the gradient; 0 for none.
+        chunk: the rows of a batch that have a graph at a time (GradCache); None for all.
+        pcgrad: how the gradients of the tasks of a step are combined after PCGrad; None trains without it.
+        seed: of the order in which PCGrad compares the tasks.
     """
-    learner.train()
-    texts = sum(len(rows) for rows in members)
-    loss, parts, masked = 0.0, dict.fromkeys(learner.objectives, 0.0), Counter[str]()
-    warm = temperatures(learner.terms)
-    for rows in members:
-        share = len(rows) / texts
 
-        def accept(total: Tensor, pieces: dict[str, Tensor], rows: Rows = rows, share: float = share) -> None:
-            nonlocal loss
-            value = total.item()
-            values = {name: piece.item() for name, piece in pieces.items()}
+    clip: float = 1.0
+    chunk: int | None = None
+    pcgrad: Combine | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """Takes a step over the batches that make it up, of one task or of several.
+
+    Within a step, the loss of a task is the mean over its rows, and a task counts by its number of batches. With
+    PCGrad, the gradient of each task is taken off the weights before the graph of the next task is built, and the
+    combined gradient is put back: clipping and whatever else follows sees one gradient. Weights that belong to one task
+    only get the gradient of their task. The lazy rows are brought up to date before they are read, and updated with all
+    other weights.
+    """
+
+    accelerator: Accelerator
+    module: LossModule
+    optimizer: torch.optim.Optimizer
+    loader: BatchLoader
+    settings: StepSettings
+    lazy: Sequence[LazyRows] = ()
+
+    def __call__(self, members: list[Rows], *, step: int, rates: dict[str, float]) -> StepResult:
+        """Train on the ``members``, the batches that make up step number ``step``, at these learning rates."""
+        module, loader = self.module, self.loader
+        module.train()
+        batches: dict[str, list[Rows]] = {}
+        for rows in members:
+            batches.setdefault(loader.task_of(rows), []).append(rows)
+        pcgrad = self._pcgrad() if len(batches) > 1 else None
+        temperatures, masked = self._temperatures(), Counter[str]()
+        losses = dict.fromkeys(batches, 0.0)
+        parts: dict[str, float] = {}
+        for task, of_task in batches.items():
+            weight, texts = 1.0 if pcgrad is not None else len(of_task) / len(members), sum(map(len, of_task))
+            for rows in of_task:
+                share = len(rows) / texts
+                value, values = self._backward(rows, weight * share, step, rates)
+                losses[task] += share * value
+                for name, part in values.items():
+                    parts[name] = parts.get(name, 0.0) + share * part
+                masked.update(self._masked(task))
+            if pcgrad is not None:
+                self._average_gradients()
+                pcgrad.take(task)
+        details = StepDetails()
+        if temperatures:
+            details["temperatures"] = temperatures
+        if masked:
+            details["masked"] = dict(masked)
+        if len(module.tasks) > 1 or "" not in module.tasks:
+            details["tasks"] = {
+                name: {"loss": losses[name], "rows": sum(map(len, of_task))} for name, of_task in batches.items()
+            }
+        if pcgrad is None:
+            self._average_gradients()
+            total = sum(len(of_task) / len(members) * losses[name] for name, of_task in batches.items())
+        else:
+            conflicts = pcgrad.finish(stream(self.settings.seed, "surgery", step) % 2**62)
+            details["surgery"] = conflicts.entry()
+            total = sum(losses.values()) / (len(batches) if self.settings.pcgrad == "mean" else 1)
+        if learned := module.learned_weights():
+            details["task_weights"] = learned
+        norm = self._update(parts, loader.place(members[0]), step, rates)
+        return StepResult(total, parts, norm, sum(map(len, members)), details)
+
+    def _backward(self, rows: Rows, share: float, step: int, rates: dict[str, float]) -> tuple[float, dict[str, float]]:
+        """Add the gradients of ``share`` times the loss of a batch; returns the loss and its parts."""
+        value, values = 0.0, dict[str, float]()
+
+        def accept(total: Tensor, pieces: dict[str, Tensor]) -> None:
+            """Refuse a loss that is not finite before its gradients are formed."""
+            nonlocal value, values
+            value, values = total.item(), {name: piece.item() for name, piece in pieces.items()}
             if not math.isfinite(value):
-                raise NotFiniteError(reason("the loss", value, values, feed.place(rows), step, rates))
-            loss += share * value
-            for name, piece in values.items():
-                parts[name] += share * piece
+                raise NotFiniteError(_reason("the loss", value, values, self.loader.place(rows), step, rates))
 
-        backward(accelerator, learner, feed, rows, share, accept, chunk=chunk, rank=rank, world=world, lazy=lazy)
-        masked.update(left_out(learner.terms))
-    average_gradients([weight for weight in learner.parameters() if weight.grad is not None])
-    norm = update(
-        learner, optimizer, clip=clip, parts=parts, place=feed.place(members[0]), step=step, rates=rates, lazy=lazy
-    )
-    return StepResult(loss, parts, norm, texts, seen_within(warm, masked))
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        chunks = self.loader.batches(self.module.model, rows, self.settings.chunk, rank=rank, world=world)
+        chunks = [chunk.to(self.accelerator.device) for chunk in chunks]
+        for embedding in self.lazy:
+            embedding.catch_up(ids_of(chunks))
+        if len(chunks) > 1:
+            cached_backward(self.module, chunks, share, accept)
+        else:
+            loss, pieces = self.module(chunks[0])
+            accept(loss, pieces)
+            self.accelerator.backward(loss * share)
+        return value, values
 
+    def _update(self, parts: dict[str, float], place: str, step: int, rates: dict[str, float]) -> float:
+        """Check, clip and apply the gradients of the weights; returns their norm before clipping."""
+        gradients = [_values(weight) for weight in self.module.parameters() if weight.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if not math.isfinite(norm):
+            named = [(name, weight) for name, weight in self.module.named_parameters() if weight.grad is not None]
+            broken = [name for name, weight in named if not _values(weight).isfinite().all()]
+            where = f"{place}; first in {broken[0]}" if broken else place
+            raise NotFiniteError(_reason("the gradient", norm, parts, where, step, rates))
+        if 0 < self.settings.clip < norm:
+            for gradient in gradients:
+                gradient.mul_(self.settings.clip / norm)
+        for embedding in self.lazy:
+            embedding.step()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
 
-def backward(
-    accelerator: Accelerator,
-    learner: Learner,
-    feed: Feed,
-    rows: Rows,
-    share: float,
-    accept: Callable[[Tensor, dict[str, Tensor]], None],
-    *,
-    chunk: int | None,
-    rank: int,
-    world: int,
-    lazy: Sequence[LazyRows] = (),
-) -> None:
-    """Add the gradients of ``share`` times the loss of a batch; ``accept`` sees the loss before, and may refuse it."""
-    own = [batch.to(accelerator.device) for batch in feed.batches(learner.model, rows, chunk, rank=rank, world=world)]
-    for rows_of in lazy:
-        rows_of.catch_up(ids_of(own))
-    if len(own) > 1:
-        cached_backward(learner, own, share, accept)
-    else:
-        total, pieces = learner(own[0])
-        accept(total, pieces)
-        accelerator.backward(total * share)
+    def _average_gradients(self) -> None:
+        average_gradients([weight for weight in self.module.parameters() if weight.grad is not None])
 
+    def _pcgrad(self) -> PCGrad | None:
+        if self.settings.pcgrad is None:
+            return None
+        module = self.module
+        return PCGrad(shared=module.shared_weights(), own=module.task_weights(), combine=self.settings.pcgrad)
 
-def update(
-    learner: Learner,
-    optimizer: torch.optim.Optimizer,
-    *,
-    clip: float,
-    parts: dict[str, float],
-    place: str,
-    step: int,
-    rates: dict[str, float],
-    lazy: Sequence[LazyRows] = (),
-) -> float:
-    """Check, clip and spend the gradients that lie on the weights; returns their norm before clipping."""
-    weights = [weight for weight in learner.parameters() if weight.grad is not None]
-    gradients = [_numbers(weight) for weight in weights]
-    norm = float(torch.nn.utils.get_total_norm(gradients))
-    if not math.isfinite(norm):
-        broken = [name for name, weight in learner.named_parameters()
-                  if weight.grad is not None and not _numbers(weight).isfinite().all()]  # fmt: skip
-        where = f"{place}; first in {broken[0]}" if broken else place
-        raise NotFiniteError(reason("the gradient", norm, parts, where, step, rates))
-    if 0 < clip < norm:
-        for gradient in gradients:
-            gradient.mul_(clip / norm)
-    for rows_of in lazy:
-        rows_of.step()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm
+    def _temperatures(self) -> dict[str, float]:
+        """The temperatures that are learned, by term."""
+        return {
+            term.name: term.objective.temperature
+            for term in self.module.terms
+            if isinstance(term.objective, BatchSoftmax) and term.objective.trainable
+        }
+
+    def _masked(self, task: str) -> dict[str, int]:
+        """How many positives the last batch kept from being each other's negatives, by term of the task."""
+        loss = self.module.tasks[task]
+        return {
+            loss.key(term.name): int(term.objective.masked)
+            for term in loss.terms
+            if isinstance(term.objective, BatchSoftmax) and term.view == "grouped-pairs"
+        }
 
 
-def temperatures(terms: Iterable[Term]) -> dict[str, float]:
-    """The temperatures that are learned, by term."""
-    return {
-        term.name: term.objective.temperature
-        for term in terms
-        if isinstance(term.objective, BatchSoftmax) and term.objective.trainable
-    }
-
-
-def left_out(terms: Iterable[Term]) -> dict[str, int]:
-    """How many positives the last batch kept from counting as negatives of each other, by term that knows groups."""
-    return {
-        term.name: int(term.objective.masked)
-        for term in terms
-        if isinstance(term.objective, BatchSoftmax) and term.view == "grouped-pairs"
-    }
-
-
-def seen_within(temperatures: Mapping[str, float], masked: Mapping[str, int]) -> dict[str, Any]:
-    """What the journal has of the insides of objectives: nothing where there is nothing to tell."""
-    told = {"temperatures": dict(temperatures), "masked": dict(masked)}
-    return {name: values for name, values in told.items() if values}
-
-
-def _numbers(weight: Tensor) -> Tensor:
-    """The numbers of a weight's gradient, to read and to change: of the rows it has, where it has only some."""
+def _values(weight: Tensor) -> Tensor:
+    """The values of a weight's gradient, to read and to change: of the rows it has, where it has only some."""
     assert weight.grad is not None
     if weight.grad.is_sparse:
         weight.grad = weight.grad.coalesce()
@@ -168,8 +192,8 @@ def _numbers(weight: Tensor) -> Tensor:
     return weight.grad
 
 
-def reason(what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]) -> str:
-    """What to tell of numbers that are not finite, and what to try."""
+def _reason(what: str, value: float, parts: dict[str, float], where: str, step: int, rates: dict[str, float]) -> str:
+    """What a message says of numbers that are not finite, and what to try."""
     pieces = ", ".join(f"{name} {part:g}" for name, part in parts.items())
     speeds = ", ".join(f"{name} {rate:.2g}" for name, rate in rates.items())
     return (

@@ -1,0 +1,125 @@
+"""What a training run needs from its parts: small protocols, and the types of what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NotRequired, Protocol, TypedDict
+
+from nearfar.batching import Rows, Sampler
+from nearfar.encoding import Inputs, TokenTable
+from nearfar.training.loss_module import Batch
+
+Scores = dict[str, float]
+Evaluate = Callable[[], Scores]
+"""Computes the dev scores of the present weights."""
+
+
+class InputModel(Protocol):
+    """Turns rows of a token table into the input of an encoder."""
+
+    def inputs(self, table: TokenTable, rows: Rows) -> Inputs:
+        """Rows of a table in the form the encoder reads fastest."""
+
+
+class BatchLoader(Protocol):
+    """Training rows as batches of tensors: of one task, or of several that share an encoder."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """Which rows share a batch."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    def task_of(self, rows: Rows) -> str:
+        """The task that the rows of a batch belong to; empty where there is only one."""
+
+    def batches(self, model: InputModel, rows: Rows, chunk: int | None, *, rank: int, world: int) -> list[Batch]:
+        """The share of a batch that this process computes, in chunks of at most so many rows."""
+
+    def place(self, rows: Rows) -> str:
+        """Where the rows come from, for messages."""
+
+
+class TaskEntry(TypedDict):
+    """The part of a task in a step."""
+
+    loss: float
+    rows: int
+
+
+class ConflictEntry(TypedDict):
+    """How often the gradients of two tasks conflicted, and their mean cosine."""
+
+    steps: int
+    conflicts: int
+    cosine: float | None
+
+
+class StepDetails(TypedDict, total=False):
+    """What only some objectives or several tasks report of a step."""
+
+    temperatures: dict[str, float]
+    masked: dict[str, int]
+    tasks: dict[str, TaskEntry]
+    surgery: dict[str, ConflictEntry]
+    task_weights: dict[str, float]
+
+
+class StepEntry(StepDetails):
+    """A step in the journal."""
+
+    kind: Literal["step"]
+    step: int
+    steps: int
+    epoch: int
+    loss: float
+    parts: dict[str, float]
+    learning_rates: dict[str, float]
+    gradient_norm: float
+    texts_per_second: float
+    seconds: float
+
+
+class EvaluationEntry(TypedDict):
+    """An evaluation on the dev rows in the journal."""
+
+    kind: Literal["evaluation"]
+    step: int
+    epoch: int
+    scores: Scores
+    best: bool
+    metric: str
+    stopped: bool
+
+
+class Evaluated(TypedDict):
+    """The scores after a step."""
+
+    step: int
+    scores: Scores
+
+
+class Best(Evaluated):
+    """The best evaluation so far, and the name of its stored weights."""
+
+    weights: NotRequired[str]
+
+
+class Callback(Protocol):
+    """Follows a run: a progress bar, a log, a test."""
+
+    def message(self, text: str) -> None:
+        """A line for the user."""
+
+    def begin(self, steps: int) -> None:
+        """A training of so many steps begins."""
+
+    def step(self, entry: StepEntry) -> None:
+        """An optimizer step was taken."""
+
+    def evaluation(self, entry: EvaluationEntry) -> None:
+        """The dev rows were evaluated."""
+
+    def end(self) -> None:
+        """The training that began has ended, whatever the reason."""

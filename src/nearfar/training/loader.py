@@ -1,0 +1,165 @@
+"""From rows to batches of tensors: a tokenized data set, its labels, and the sampler that cuts it into batches.
+
+The rows of several tasks are numbered through, task after task, so that a batch is an array of rows as in any other run
+and says itself which task it belongs to. Sampler, loop and checkpoints need to know nothing of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nearfar.batching import Rows, Sampler, cut
+from nearfar.batching.schedules import Schedule
+from nearfar.encoding import TokenTable
+from nearfar.training.contracts import InputModel
+from nearfar.training.loss_module import Batch
+
+Augment = Callable[[Rows, int], TokenTable]
+"""Positions of texts in the table and a seed -> a table of these texts, changed."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    """The training rows of one task: a table of texts, and rows that point into it."""
+
+    tokens: TokenTable
+    labels: NDArray[np.int64]
+    """(n,) class of each row; zeros where rows have none."""
+    sampler: Sampler
+    lines: tuple[int, ...]
+    """Line of each row in its file, for messages."""
+    source: str
+    columns: tuple[NDArray[np.int64], ...] = ()
+    """For each column of texts (n,) where in the table the text of a row is; none means row i is text i."""
+    targets: NDArray[np.float32] | None = None
+    """(n,) graded or binary target of each pair."""
+    groups: tuple[NDArray[np.int64], ...] | None = None
+    """For each column (n,) ids; texts with the same id are positives and never each other's negatives."""
+    augment: Augment | None = None
+    """Changes the texts of the last column before the encoder reads them."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def task_of(self, rows: Rows) -> str:  # noqa: ARG002 - as all loaders
+        """There is one task, which needs no name."""
+        return ""
+
+    def batches(
+        self, model: InputModel, rows: Rows, chunk: int | None, *, rank: int = 0, world: int = 1
+    ) -> list[Batch]:
+        """The share of a batch that this process computes, in chunks of at most so many rows (None: in one piece)."""
+        share = np.array_split(rows, world)[rank]
+        if chunk is None or len(share) <= chunk:
+            read = share if len(share) else rows[:1]  # an empty share still goes through the model, and counts nothing
+            return [self._batch(model, read, share)]
+        return [self._batch(model, piece, piece) for piece in cut(share, chunk)]
+
+    def _batch(self, model: InputModel, read: Rows, counted: Rows) -> Batch:
+        texts = [column[read] for column in self.columns] or [read]
+        if self.augment is None:
+            inputs = model.inputs(self.tokens, np.concatenate(texts))
+        else:
+            plain = self.tokens.take(np.concatenate(texts[:-1])) if len(texts) > 1 else None
+            changed = self.augment(texts[-1], int(torch.randint(2**62, (1,))))
+            table = changed if plain is None else plain.join(changed)
+            inputs = model.inputs(table, np.arange(len(table)))
+        return Batch(
+            inputs=inputs,
+            labels=torch.from_numpy(self.labels[read]),
+            rows=counted,
+            columns=len(texts),
+            targets=None if self.targets is None else torch.from_numpy(self.targets[read]),
+            groups=None if self.groups is None else torch.from_numpy(np.stack([ids[read] for ids in self.groups])),
+        )
+
+    def place(self, rows: Rows, shown: int = 8) -> str:
+        """Where the rows come from, for messages."""
+        lines = ", ".join(str(self.lines[row]) for row in rows[:shown])
+        more = f" and {len(rows) - shown} more" if len(rows) > shown else ""
+        return f"{self.source} lines {lines}{more}"
+
+
+@dataclass(frozen=True)
+class TaskSampler:
+    """The batches of all tasks in the order of a schedule; rows are numbered through the tasks."""
+
+    loaders: Mapping[str, Loader]
+    schedule: Schedule
+
+    @property
+    def reads_model(self) -> bool:
+        """Whether the sampler of any task does."""
+        return any(loader.sampler.reads_model for loader in self.loaders.values())
+
+    def __len__(self) -> int:
+        return len(self.schedule)
+
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
+        """The batches of an epoch; a task with several passes in an epoch is shuffled anew for each pass."""
+        passes: dict[tuple[int, int], list[Rows]] = {}
+        names, starts = list(self.loaders), _starts(self.loaders)
+        order = []
+        for turn in self.schedule.turns(epoch):
+            key = (turn.task, turn.lap)
+            if key not in passes:
+                passes[key] = self.loaders[names[turn.task]].sampler.batches(turn.lap)
+            order.append(passes[key][turn.batch] + starts[turn.task])
+        return order
+
+
+@dataclass(frozen=True)
+class MultiTaskLoader:
+    """The training rows of several tasks.
+
+    Args:
+        loaders: the rows of each task.
+        schedule: which task each batch belongs to, over the tasks in the order of ``loaders``.
+    """
+
+    loaders: Mapping[str, Loader]
+    schedule: Schedule
+
+    @cached_property
+    def sampler(self) -> TaskSampler:
+        """Which rows share a batch, and in which order the batches come."""
+        return TaskSampler(self.loaders, self.schedule)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.loaders.values()))
+
+    def task_of(self, rows: Rows) -> str:
+        """The task that the rows of a batch belong to."""
+        return list(self.loaders)[self._number(rows)]
+
+    def batches(
+        self, model: InputModel, rows: Rows, chunk: int | None, *, rank: int = 0, world: int = 1
+    ) -> list[Batch]:
+        """The share of a task's batch that this process computes, in chunks of at most so many rows."""
+        task = self.task_of(rows)
+        batches = self.loaders[task].batches(model, self._within(rows), chunk, rank=rank, world=world)
+        return [replace(batch, task=task) for batch in batches]
+
+    def place(self, rows: Rows) -> str:
+        """Where the rows come from, for messages."""
+        task = self.task_of(rows)
+        return f"task {task}: {self.loaders[task].place(self._within(rows))}"
+
+    def _number(self, rows: Rows) -> int:
+        return int(np.searchsorted(_starts(self.loaders), rows[0], side="right")) - 1
+
+    def _within(self, rows: Rows) -> Rows:
+        """The same rows, numbered within their task."""
+        within: Rows = rows - _starts(self.loaders)[self._number(rows)]
+        return within
+
+
+def _starts(loaders: Mapping[str, Loader]) -> Rows:
+    starts: Rows = np.cumsum([0, *map(len, loaders.values())], dtype=np.int64)[:-1]
+    return starts
