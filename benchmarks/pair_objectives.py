@@ -36,7 +36,7 @@ from benchmarks.pair_data import Embed, Files, Sizes, write_files
 from benchmarks.workers.common import peak_rss_mb
 
 if TYPE_CHECKING:
-    from nearfar.pipeline.rows import Report
+    from nearfar.evaluation import Report
 
 Line = dict[str, Any]
 Values = dict[str, Any]

@@ -65,7 +65,7 @@ def test_a_dry_run_prints_the_recipe_and_makes_nothing(folder):
 
     assert code == 0
     assert 'kind = "joint"' in out
-    assert 'metric = "pearson"' in out
+    assert 'metric = "spearman"' in out
     assert not (folder / "nothing").exists()
 
 
@@ -93,7 +93,7 @@ def test_all_tasks_are_measured_with_their_mean():
 
     assert code == 0
     assert found["mean"] == pytest.approx(stored["mean"], abs=1e-6)
-    own = [found["kind"]["accuracy"], found["same"]["accuracy"], found["close"]["pearson"]]
+    own = [found["kind"]["f1_weighted"], found["same"]["f1_weighted"], found["close"]["spearman"]]
     assert found["mean"] == pytest.approx(sum(own) / 3)
     code, out, _ = call("evaluate", "model")
     assert all(word in out for word in ("kind", "same", "close", "mean", f"{found['mean']:.4f}"))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nearfar.data import read
+from nearfar.data import RowType, read
 from nearfar.errors import DataError, SettingError
-from nearfar.experiments.plan import SCORES, plan_study
+from nearfar.experiments.plan import plan_study
 from nearfar.experiments.published import FOLDER, PublishedTable, find_paper, find_table, papers
 from nearfar.experiments.published.comparison import HEAD, Line, as_markdown, beside, conclusion, verdicts
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
@@ -412,7 +412,7 @@ def test_scores_of_the_tables_are_scores_that_trials_have():
     from nearfar.evaluation.ranking_metrics import MEASURES
     from nearfar.evaluation.suites import SENTENCES, WORDS
 
-    known = {name for names in SCORES.values() for name in names} | set(MEASURES)
+    known = {name for row_type in RowType for name in row_type.metrics} | set(MEASURES)
     known |= {f"{name}/spearman" for name in (*SENTENCES, *WORDS)}
     assert {metric for _, table in TABLES for metric in table.published} <= known
 

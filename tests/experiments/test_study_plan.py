@@ -193,7 +193,7 @@ def test_test_rows_without_the_score_that_is_compared_are_refused(tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TRIPLETS))
     rows = [{"text_a": f"apple {n}", "text_b": f"pear {n % 5}"} for n in range(12)]
     (tmp_path / "o.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=r"^o\.jsonl: the study compares accuracy, and such test rows have map, mrr"):
+    with pytest.raises(DataError, match=r"^o\.jsonl: the study compares accuracy, and such test rows have mrr, map"):
         plan(tmp_path, *COMPARING)
     labeled = "".join(json.dumps({**row, "label": n % 2}) + "\n" for n, row in enumerate(rows))
     (tmp_path / "o.jsonl").write_text(labeled)

@@ -18,7 +18,7 @@ from rich.console import Console
 from scipy import stats
 
 from nearfar import pipeline
-from nearfar.data import read
+from nearfar.data import RowType, read
 from nearfar.encoding import build, load
 from nearfar.errors import DataError, Interrupted, NearfarError, OutputError, RecipeError, SettingError
 from nearfar.experiments.race import BEHIND, Race, TimeIsUp, is_behind, makespan
@@ -132,24 +132,24 @@ NOISE = (0.01, -0.01, 0.02, -0.02, 0.0, 0.01)
 
 
 def test_the_default_comes_first_and_the_simplest_second():
-    few, many = contenders_for("classes", FEW_ROWS), contenders_for("classes", FEW_ROWS + 1)
+    few, many = contenders_for(RowType.LABELED, FEW_ROWS), contenders_for(RowType.LABELED, FEW_ROWS + 1)
     assert list(few)[:2] == ["supcon", SIMPLEST]
     assert list(many)[:2] == ["cross-entropy", SIMPLEST]
     assert sorted(few) == sorted(many) == sorted(["supcon", SIMPLEST, *OTHERS])
-    assert next(iter(contenders_for("classes", FEW_ROWS + 1, classes=FEW_ROWS))) == "supcon"
-    assert list(contenders_for("scores", 10))[:2] == ["cosine-mse", SIMPLEST]
-    assert list(contenders_for("pairs", 10))[:2] == ["batch-softmax", SIMPLEST]
+    assert next(iter(contenders_for(RowType.LABELED, FEW_ROWS + 1, classes=FEW_ROWS))) == "supcon"
+    assert list(contenders_for(RowType.SCORED_PAIRS, 10))[:2] == ["cosine-mse", SIMPLEST]
+    assert list(contenders_for(RowType.BINARY_PAIRS, 10))[:2] == ["batch-softmax", SIMPLEST]
 
 
 def test_the_encoder_as_it_is_gets_a_logistic_head_unless_another_is_asked_for():
-    assert contenders_for("classes", 10)[SIMPLEST]["head"] == {"kind": "logistic"}
-    assert "head" not in contenders_for("classes", 10, fixed={"head.kind"})[SIMPLEST]
-    assert "head" not in contenders_for("scores", 10)[SIMPLEST]
+    assert contenders_for(RowType.LABELED, 10)[SIMPLEST]["head"] == {"kind": "logistic"}
+    assert "head" not in contenders_for(RowType.LABELED, 10, fixed={"head.kind"})[SIMPLEST]
+    assert "head" not in contenders_for(RowType.SCORED_PAIRS, 10)[SIMPLEST]
 
 
 def test_what_the_user_has_set_is_not_varied():
     def varied(*fixed):
-        found = contenders_for("classes", 10, fixed=fixed)
+        found = contenders_for(RowType.LABELED, 10, fixed=fixed)
         return {name: found[name] for name in found if name.startswith("cross-entropy ")}
 
     plain = {"objective": {"name": "cross-entropy"}}
@@ -168,7 +168,7 @@ def test_every_contender_trains_on_its_rows(kind, tmp_path):
     assert plan.metric == {"classes": "f1_weighted", "scores": "spearman", "pairs": "f1"}[kind]
     assert plan.baseline == SIMPLEST
     first = [trial for trial in prepared.planned.trials.values() if trial.fold == 0]
-    assert [trial.contender for trial in first] == list(contenders_for(kind, 24))
+    assert [trial.contender for trial in first] == list(contenders_for(RowType(kind), 24))
     tested = set()
     for number, trial in enumerate(first):
         (tmp_path / str(number)).mkdir()

@@ -402,7 +402,7 @@ def test_pairs_that_all_belong_together_are_measured_on_pairs_of_both_kinds(tmp_
     (tmp_path / "dev.csv").write_text("text_a,text_b,label\nred bus,crimson coach,yes\nbig tree,small pea,no\n")
     dev = {"dev": str(tmp_path / "dev.csv")}
     data = read_data(recipe_of(tmp_path / "train.csv", {"name": "mnrl"}, data=dev))
-    assert (data.kind, data.measured) == ("pairs", "pairs")
+    assert (data.row_type, data.measured) == ("pairs", "pairs")
     with pytest.raises(DataError, match="one class"):
         read_data(recipe_of(tmp_path / "train.csv", {"name": "supcon"}, data=dev))
 

@@ -104,12 +104,12 @@ def test_the_mean_of_the_tasks_picks_the_model(model):
     assert len(evaluations) == 2
     for one in evaluations:
         scores = one["scores"]
-        own = [scores["kind/accuracy"], scores["same/accuracy"], scores["close/pearson"]]
+        own = [scores["kind/f1_weighted"], scores["same/f1_weighted"], scores["close/spearman"]]
         assert scores["mean"] == pytest.approx(sum(own) / 3)
     best = max(evaluations, key=lambda one: one["scores"]["mean"])
     assert found["training"]["best_step"] == best["step"]
     assert found["dev"]["mean"] == pytest.approx(best["scores"]["mean"])
-    assert summary.reports["dev"]["close"].scores["pearson"] == pytest.approx(best["scores"]["close/pearson"])
+    assert summary.reports["dev"]["close"].scores["spearman"] == pytest.approx(best["scores"]["close/spearman"])
 
 
 def test_the_journal_has_every_task_and_every_conflict(model):
@@ -294,7 +294,7 @@ def test_tensorboard_gets_the_curves_of_every_task(folder, tmp_path):
     events = EventAccumulator(str(tmp_path / "watched" / "nearfar"))
     events.Reload()
     names = set(events.Tags()["scalars"])
-    wanted = {f"train/tasks/{task}" for task in ("kind", "same", "close")} | {"dev/mean", "dev/close/pearson"}
+    wanted = {f"train/tasks/{task}" for task in ("kind", "same", "close")} | {"dev/mean", "dev/close/spearman"}
     assert wanted | {"train/cosine/kind / same", "train/parts/kind/cross_entropy"} <= names
     journal = read_journal(tmp_path / "watched" / "journal.jsonl")
     losses = [entry["tasks"]["kind"]["loss"] for entry in journal if "kind" in entry.get("tasks", {})]
@@ -383,7 +383,7 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
         ({"same": {"head": {"kind": "linear"}}}, SettingError, "task 'same': head.kind is 'linear', which reads single texts"),
         ({"same": {"head": {"kind": "joint", "product": True}}}, SettingError, "head.product is a setting of 'concat'"),
         ({"same": {"kind": "scores"}}, SettingError, "kind is 'scores', pairs with scores, but"),
-        ({"same": {"metric": "pearson"}}, SettingError, "choose one of accuracy, f1_macro, f1_weighted"),
+        ({"same": {"metric": "pearson"}}, SettingError, "choose one of f1_weighted, f1_macro, accuracy"),
         ({"same_data": {"dev": 0}}, SettingError, "task 'same' has no dev data (24 training rows), but the mean"),
         ({"kind_data": {"train": "triplets.jsonl", "dev": 0}}, DataError, "needs texts with a class, or pairs with a label"),
         ({"schedule": {"weights": {"kind": 0, "same": 0, "close": 0}}}, SettingError, "sum to zero"),

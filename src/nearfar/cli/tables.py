@@ -7,8 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.evaluation import ClassReport, PairReport, RankingReport, ScoreReport
-from nearfar.pipeline.rows import Report
+from nearfar.evaluation import ClassReport, PairReport, RankingReport, Report, ScoreReport
 
 SHOWN = 20
 """A confusion matrix with more classes than this is not drawn."""

@@ -17,7 +17,7 @@ from nearfar.recipe.tasks import has_tasks, read_task_recipe, task_toml
 if TYPE_CHECKING:
     from nearfar.data import Layout, Records
     from nearfar.encoding.task_model import TaskCard, TaskModel
-    from nearfar.pipeline.rows import Report
+    from nearfar.evaluation import Report
 
 
 def holds_tasks(model: str) -> bool:

@@ -7,6 +7,7 @@ from nearfar.data.issues import CAP
 from nearfar.data.memory import named_splits, read_memory
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
+from nearfar.data.row_types import RowType, row_type_of
 from nearfar.data.sources import Place, locate, samples
 from nearfar.data.splits import SIZES, folds, limit, per_class, share
 from nearfar.data.stream import Stream
@@ -27,6 +28,7 @@ __all__ = [
     "Layout",
     "Place",
     "Records",
+    "RowType",
     "Stream",
     "compare",
     "consistent",
@@ -42,6 +44,7 @@ __all__ = [
     "queries_without_positive",
     "read",
     "read_memory",
+    "row_type_of",
     "rows",
     "samples",
     "score_range",

@@ -1,6 +1,7 @@
 """Weights to scores: metrics on arrays, and tasks that put a model to the test."""
 
 from nearfar.evaluation.classification import classify, evaluate_classes
+from nearfar.evaluation.evaluators import EvaluationRows, Report, Search, Truth, evaluate, report_on
 from nearfar.evaluation.geometry import (
     CosineHistogram,
     GeometryReport,
@@ -31,10 +32,11 @@ from nearfar.evaluation.triplets import TripletReport, evaluate_triplets, triple
 from nearfar.evaluation.whitening_maps import Affine, AllButTheTop, Whitening
 
 __all__ = [
-    "Affine", "AllButTheTop", "ClassReport", "CosineHistogram", "GeometryReport", "PairReport", "RankingReport",
-    "ScoreReport", "SetScore", "SuiteReport", "SuiteSet", "TripletReport", "Uniformity", "Whitening", "alignment",
-    "anisotropy", "best_threshold", "class_report", "classify", "cosine_counts", "effective_rank", "embed_table",
-    "evaluate_classes", "evaluate_pairs", "evaluate_ranking", "evaluate_retrieval", "evaluate_scores", "evaluate_suite",
-    "evaluate_triplets", "geometry_report", "layer_anisotropy", "most_likely", "pair_report", "pair_scores",
-    "ranking_report", "read_suite", "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
+    "Affine", "AllButTheTop", "ClassReport", "CosineHistogram", "EvaluationRows", "GeometryReport", "PairReport",
+    "RankingReport", "Report", "ScoreReport", "Search", "SetScore", "SuiteReport", "SuiteSet", "TripletReport", "Truth",
+    "Uniformity", "Whitening", "alignment", "anisotropy", "best_threshold", "class_report", "classify", "cosine_counts",
+    "effective_rank", "embed_table", "evaluate", "evaluate_classes", "evaluate_pairs", "evaluate_ranking",
+    "evaluate_retrieval", "evaluate_scores", "evaluate_suite", "evaluate_triplets", "geometry_report",
+    "layer_anisotropy", "most_likely", "pair_report", "pair_scores", "ranking_report", "read_suite", "report_on",
+    "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
 ]  # fmt: skip

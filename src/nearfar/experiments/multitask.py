@@ -246,7 +246,7 @@ def _recipe(
         head = {**contender["head"], **contender.get("heads", {}).get(name, {}), **changes.get("head", {})}
         if values["task"][name].get("texts"):
             head = {"kind": "linear", "dropout": head["dropout"]}
-        own["task"].append({"name": name, "data": data, "head": head})
+        own["task"].append({"name": name, "data": data, "head": head, "metric": values["task"][name]["metric"]})
     named = contender.get("stages", ())
     if named:
         own["stage"] = [_stage(values["stage"][name], stages[name], wishes) for name in named]

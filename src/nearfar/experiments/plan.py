@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar import __version__
-from nearfar.data import Records, compare, folds, limit, share
+from nearfar.data import Records, RowType, compare, folds, limit, row_type_of, share
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.experiments.records import Cell, DataSet, Plan
 from nearfar.experiments.runs import Source, Trial
@@ -24,15 +24,6 @@ from nearfar.experiments.trials import digest_of, rows_of
 from nearfar.recipe import Recipe
 from nearfar.recipe.paths import ELSEWHERE
 
-SCORES = {
-    "classes": ("f1_weighted", "f1_macro", "accuracy"),
-    "scores": ("spearman", "pearson"),
-    "pairs": ("f1", "accuracy", "average_precision"),
-    "triplets": ("accuracy",),
-    **dict.fromkeys(("ranking", "positives"), ("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5")),
-    "plain": ("spearman",),
-}
-"""What can be compared on each kind of rows; the first is meant by ``auto``."""
 NAME = 16
 """Hexadecimal digits of a trial's name."""
 FOLDERS: dict[str, Callable[[Any], str]] = {
@@ -106,29 +97,33 @@ def _data_set(
     table: DataTable,
     records: Records,
     official: Records | None,
-    kinds: Mapping[tuple[str, str], str],
+    kinds: Mapping[tuple[str, str], RowType],
     metric: str,
 ) -> tuple[DataSet, list[Problem], list[str]]:
     """The rows of a study as they were found, what is wrong with them, and what should be known about them."""
     sizes = sizes_of(table)
     read_as = {kinds[table.name, contender.name] for contender in study.contenders}
     problems, notes = _measurable(table, records, official, read_as, metric)
-    if not problems and "classes" in read_as and len(set(records.labels or ())) == 1:
+    if not problems and RowType.LABELED in read_as and len(set(records.labels or ())) == 1:
         message = f"all {len(records):,} rows have the one class {(records.labels or [''])[0]!r}"
         remedy = "Add rows of a second class, or name another column with label in [[data]]."
         problems = [Problem(table.file, message, remedy)]
     if not problems:
-        problems = _divisible(study, table, records, official, sizes, classes="classes" in read_as)
+        problems = _divisible(study, table, records, official, sizes, classes=RowType.LABELED in read_as)
     found = DataSet(
         name=table.name, file=table.file, limits=sizes, rows=len(records), digest=digest_of(records, official),
         test=", ".join(table.test) if isinstance(table.test, tuple) else table.test,
-        kind=kinds[table.name, study.baseline], labels=records.classes(),
+        kind=kinds[table.name, study.baseline].value, labels=records.classes(),
     )  # fmt: skip
     return found, problems, notes
 
 
 def _trials(
-    study: Study, sets: list[DataSet], sources: Mapping[str, Source], kinds: Mapping[tuple[str, str], str], metric: str
+    study: Study,
+    sets: list[DataSet],
+    sources: Mapping[str, Source],
+    kinds: Mapping[tuple[str, str], RowType],
+    metric: str,
 ) -> Iterator[Trial]:
     settings = study.settings
     recipes = {contender.name: study.recipe(contender) for contender in study.contenders}
@@ -143,7 +138,7 @@ def _trials(
                             id="", source=sources[data.name], limit=size, contender=contender.name,
                             values=with_paths(contender.values, recipes[contender.name]), seed=seed, fold=fold,
                             folds=rounds,
-                            metric=metric, kind=kinds[data.name, contender.name], digest=data.digest,
+                            metric=metric, kind=kinds[data.name, contender.name].value, digest=data.digest,
                             search=None if contender.search is None else asdict(contender.search),
                             keeps_map=seed == settings.seeds[0] and fold == 0, untrained=contender.untrained,
                             random_letters=contender.random_letters,
@@ -158,7 +153,7 @@ def identity(trial: Trial, recipe: Recipe, data: DataSet) -> str:
     The metric is part of it only where something is chosen by it, settings or the weights that are kept.
     """
     digest = data.digest
-    chooses = trial.kind != "plain" and _has_dev(recipe, min(trial.limit or data.rows, data.rows))
+    chooses = trial.source.pairs is None and _has_dev(recipe, min(trial.limit or data.rows, data.rows))
     told = asdict(replace(recipe, seed=trial.seed))
     for key in IRRELEVANT:
         del told["training"][key]
@@ -261,14 +256,14 @@ def _plain(study: Study, source: Source) -> bool:
 
 def _scored_apart(study: Study, source: Source, test: str) -> bool:
     """Whether the test is of scored pairs, and all train on pairs, triplets or rankings that have no such scores."""
-    from nearfar.pipeline.data import compares_pairs, kind_of, views_suffice
+    from nearfar.pipeline.data import compares_pairs, views_suffice
 
     records = rows_of(source)[0]
     for contender in study.contenders:
         if contender.untrained is None:
             recipe = study.recipe(contender)
-            kind = kind_of(records, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
-            if kind not in ("pairs", "positives", "triplets", "ranking"):
+            row_type = row_type_of(records, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+            if isinstance(row_type, Problem) or row_type.has_classes or row_type.has_scores or row_type.views:
                 return False
     for layout in (source.layout, {}):  # scored pairs of another file may have the usual names
         try:
@@ -297,9 +292,9 @@ def _absolute(name: str, base: Path) -> str:
     return str((base / Path(name).expanduser()).absolute())
 
 
-def _kind(study: Study, contender: Contender, source: Source, records: Records) -> str:
+def _kind(study: Study, contender: Contender, source: Source, records: Records) -> RowType:
     """What the rows are to a contender; ``plain`` where scored pairs are the test, whatever is trained on."""
-    from nearfar.pipeline.data import compares_pairs, kind_of, views_suffice
+    from nearfar.pipeline.data import compares_pairs, views_suffice
 
     if source.pairs is not None and contender.search is not None:
         raise SettingError(
@@ -314,7 +309,7 @@ def _kind(study: Study, contender: Contender, source: Source, records: Records) 
                 "them with test and suite in [[data]]."
             )
         if contender.untrained is not None:
-            return "plain"
+            return RowType.PLAIN
     recipe = study.recipe(contender)
     pairwise = compares_pairs(recipe)
     if source.pairs is not None and (pairwise is False or (records.shape == "texts" and not views_suffice(recipe))):
@@ -322,60 +317,65 @@ def _kind(study: Study, contender: Contender, source: Source, records: Records) 
             f"contender {contender.name!r} trains for {recipe.objective.name}, and the test of {source.given} is of "
             "scored pairs; choose an objective that compares texts, such as simcse, or test on rows with labels."
         )
-    kind = kind_of(records, pairwise=pairwise, plain=views_suffice(recipe))
-    if isinstance(kind, Problem):
-        raise DataError([replace(kind, message=f"contender {contender.name!r}: {kind.message}")])
-    if kind == "plain" and source.pairs is None:
+    row_type = row_type_of(records, pairwise=pairwise, plain=views_suffice(recipe))
+    if isinstance(row_type, Problem):
+        raise DataError([replace(row_type, message=f"contender {contender.name!r}: {row_type.message}")])
+    if row_type.views and source.pairs is None:
         raise SettingError(
             f"contender {contender.name!r} trains on plain texts, which have no labels to be tested by; a study needs "
             "texts with labels, or pairs, or scored pairs as a test of their own, where all contenders train on plain "
             "texts."
         )
-    return kind if source.pairs is None else "plain"
+    return row_type if source.pairs is None else RowType.PLAIN
 
 
-def _metric(study: Study, kinds: Mapping[tuple[str, str], str]) -> str:
+def scores_of(row_type: RowType) -> tuple[str, ...]:
+    """What can be compared on rows; plain texts are tested on scored pairs. The first is meant by ``auto``."""
+    return row_type.metrics or RowType.SCORED_PAIRS.metrics[:1]
+
+
+def _metric(study: Study, kinds: Mapping[tuple[str, str], RowType]) -> str:
     """The score that every trial has; ``auto`` is the usual one of the baseline's rows that all have."""
     asked = study.settings.metric
     first = kinds[study.data[0].name, study.baseline]
-    shared = [name for name in SCORES[first] if all(name in SCORES[kind] for kind in kinds.values())]
+    shared = [name for name in scores_of(first) if all(name in scores_of(kind) for kind in kinds.values())]
     metric = asked if asked != "auto" else next(iter(shared), None)
     if metric is None:
         raise SettingError(
             f"{study.where}: the data sets and contenders have no score in common ({_by_kind(kinds)}); make a study of "
             "each kind of rows."
         )
-    lacking = [(data, name, kind) for (data, name), kind in kinds.items() if metric not in SCORES[kind]]
+    lacking = [(data, name, kind) for (data, name), kind in kinds.items() if metric not in scores_of(kind)]
     if lacking:
         data, name, kind = lacking[0]
         remedy = f"Choose one of {', '.join(shared)}." if shared else "Make a study of each kind of rows."
-        message = f"study.metric is {metric!r}, but {name!r} on {data!r} has {', '.join(SCORES[kind])}"
+        message = f"study.metric is {metric!r}, but {name!r} on {data!r} has {', '.join(scores_of(kind))}"
         raise RecipeError([Problem(study.where, message, remedy)])
     return metric
 
 
-def _by_kind(kinds: Mapping[tuple[str, str], str]) -> str:
-    return "; ".join(f"{name} on {data}: {', '.join(SCORES[kind])}" for (data, name), kind in list(kinds.items())[:4])
+def _by_kind(kinds: Mapping[tuple[str, str], RowType]) -> str:
+    return "; ".join(
+        f"{name} on {data}: {', '.join(scores_of(kind))}" for (data, name), kind in list(kinds.items())[:4]
+    )
 
 
 def _measurable(
-    table: DataTable, records: Records, official: Records | None, kinds: AbstractSet[str], metric: str
+    table: DataTable, records: Records, official: Records | None, kinds: AbstractSet[RowType], metric: str
 ) -> tuple[list[Problem], list[str]]:
     """What keeps the rows of a test file from being tested on, and what should be known about them."""
-    from nearfar.pipeline.data import kind_of
-
-    if official is None or not isinstance(table.test, str) or kinds == {"plain"}:
+    if official is None or not isinstance(table.test, str) or kinds == {RowType.PLAIN}:
         return [], []
     named = replace(official, source=table.test)
     problems, notes = compare(replace(records, source=table.file), named, "test")
-    if "classes" not in kinds:  # pairs may be measured on rows of another kind
+    if RowType.LABELED not in kinds:  # pairs may be measured on rows of another kind
         problems = []
-    if kinds != {"classes"}:
-        kind = kind_of(named, pairwise=True)
-        if isinstance(kind, Problem):
-            problems.append(kind)
-        elif metric not in SCORES[kind]:
-            message = f"the study compares {metric}, and such test rows have {', '.join(SCORES[kind])}"
+    if kinds != {RowType.LABELED}:
+        row_type = row_type_of(named, pairwise=True)
+        if isinstance(row_type, Problem):
+            problems.append(row_type)
+        elif metric not in scores_of(row_type):
+            message = f"the study compares {metric}, and such test rows have {', '.join(scores_of(row_type))}"
             remedy = "Test on rows like those that are trained on, or on scored pairs."
             problems.append(Problem(table.test, message, remedy))
     return problems, notes

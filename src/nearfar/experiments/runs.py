@@ -78,7 +78,7 @@ def train(
     from nearfar.pipeline import run
 
     data: dict[str, Any] = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
-    if trial.kind != "plain":  # where a dev file of scored pairs has columns of other names
+    if trial.source.pairs is None:  # where a dev file of scored pairs has columns of other names
         data |= {key: name for key, (name, _) in columns_of(records).items()}
     recipe = recipe_of(trial, settings, {**data, "train": "memory:train"})
     rows = {"train": records, "dev": dev, "test": test}
@@ -98,7 +98,7 @@ def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]
     training: dict[str, Any] = {"keep_checkpoints": 1, **values.get("training", {})}
     if training.get("precision", "auto") == "auto" and not torch.cuda.is_available():
         training["precision"] = "fp32"
-    if trial.kind != "plain" and training.get("metric", "auto") == "auto":
+    if trial.source.pairs is None and training.get("metric", "auto") == "auto":
         training["metric"] = trial.metric
     return build_recipe({**values, "data": dict(data), "training": training}, where=f"contender {trial.contender}")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nearfar.data import Layout, Records, consistent, doubts, pair_targets, read
+from nearfar.data import Layout, Records, RowType, consistent, doubts, pair_targets, read
 from nearfar.errors import DataError, Problem, RecipeError, SettingError, counted
-from nearfar.experiments.plan import SCORES, Planned, plan_study
+from nearfar.experiments.plan import Planned, plan_study
 from nearfar.experiments.study import ELSEWHERE, Contender, DataTable, Study, StudyTable, with_key
 from nearfar.recipe import Override, build_recipe
 
@@ -53,26 +53,26 @@ class Prepared:
     """A tune that can begin."""
 
     planned: Planned
-    kind: str
+    row_type: RowType
     default: str
     """What ``nearfar train`` would take."""
 
 
-def contenders_for(kind: str, rows: int, *, classes: int = 0, fixed: Collection[str] = ()) -> Ways:
-    """The sensible ways to train on rows of a kind: the default first, then the simplest, then the others.
+def contenders_for(row_type: RowType, rows: int, *, classes: int = 0, fixed: Collection[str] = ()) -> Ways:
+    """The sensible ways to train on rows of a type: the default first, then the simplest, then the others.
 
     Args:
-        kind: ``classes``, ``scores`` or ``pairs``.
+        row_type: labeled texts, scored pairs or binary pairs.
         rows: how many there are, on which the default depends.
         classes: how many classes they have, on which it depends, too.
         fixed: recipe keys the user has set; what only varies these is left out.
 
-    >>> list(contenders_for("scores", 100))
+    >>> list(contenders_for(RowType.SCORED_PAIRS, 100))
     ['cosine-mse', 'encoder as it is', 'pearson', 'batch-softmax+cosine-mse']
     """
-    if kind != "classes":
-        default = "cosine-mse" if kind == "scores" else "batch-softmax"
-        others = ("pearson",) if kind == "scores" else ("contrastive-pairs", "cosine-mse")
+    if not row_type.has_classes:
+        default = row_type.objective
+        others = ("pearson",) if row_type.has_scores else ("contrastive-pairs", "cosine-mse")
         ways = _named(default, *others)
         ways["batch-softmax+cosine-mse"] = {"objective": COMBO}
     else:
@@ -81,9 +81,9 @@ def contenders_for(kind: str, rows: int, *, classes: int = 0, fixed: Collection[
         default = "supcon" if are_few(rows, classes) else "cross-entropy"
         ways = _named(default, "supcon", "cross-entropy", "cross-entropy+supcon", "triple-entropy")
         ways |= _varied(ways["cross-entropy"], fixed)
-    still = "supcon" if kind == "classes" else "cosine-mse"
+    still = "supcon" if row_type.has_classes else "cosine-mse"
     simplest = {"objective": {"name": still}, "training": FROZEN}
-    if kind == "classes" and "head.kind" not in fixed:
+    if row_type.has_classes and "head.kind" not in fixed:
         simplest["head"] = {"kind": "logistic"}  # the vectors of an encoder as it is lie around no centers
     return {default: ways.pop(default), SIMPLEST: simplest, **ways}
 
@@ -96,19 +96,21 @@ def prepare(request: Request) -> Prepared:
     table = DataTable(name=Path(name).name.partition(".")[0] or "rows", file=request.file, **columns)
     layout = {key: value for key, value in columns.items() if key != "invalid"}
     records = read(request.file, Layout(**layout), invalid=table.invalid)
-    kind = _kind(records, compares=request.vectors)
-    _check_rows(records, kind, request.folds, table.invalid)
-    if request.metric not in ("auto", *SCORES[kind]):
-        raise SettingError(f"--metric {request.metric}: such rows have {', '.join(SCORES[kind])}; choose one of them.")
+    row_type = _row_type(records, compares=request.vectors)
+    _check_rows(records, row_type, request.folds, table.invalid)
+    if request.metric not in ("auto", *row_type.metrics):
+        raise SettingError(
+            f"--metric {request.metric}: such rows have {', '.join(row_type.metrics)}; choose one of them."
+        )
     fixed = {".".join(override.path) for override in request.settings}
-    ways = contenders_for(kind, len(records), classes=len(records.classes()), fixed=fixed)
+    ways = contenders_for(row_type, len(records), classes=len(records.classes()), fixed=fixed)
     settings = StudyTable(
         name=f"tune {table.name}", seeds=tuple(request.seed + number for number in range(request.rounds)),
         folds=request.folds, metric=request.metric, baseline=SIMPLEST,  # type: ignore[arg-type]
     )  # fmt: skip
     contenders = tuple(Contender(name, _laid_over(shared, own), own, None, {}) for name, own in ways.items())
     study = Study(Path.cwd() / "tune.toml", WHERE, settings, (table,), contenders)
-    return Prepared(plan_study(study), kind, next(iter(ways)))
+    return Prepared(plan_study(study), row_type, next(iter(ways)))
 
 
 def _check(request: Request) -> None:
@@ -173,7 +175,7 @@ def _named(*names: str) -> Ways:
     return {name: {"objective": {"name": name}} for name in names}
 
 
-def _kind(records: Records, *, compares: bool) -> str:
+def _row_type(records: Records, *, compares: bool) -> RowType:
     """What the rows are, or what is wrong with them."""
     if compares and not (records.shape == "pairs" and records.target is not None):
         message = "there are no pairs with yes or no, or with a score, to be compared"
@@ -181,11 +183,11 @@ def _kind(records: Records, *, compares: bool) -> str:
             [Problem(records.source, message, "Name their columns: --text, --pair and --label or --score.")]
         )
     if records.labels is not None and not compares:
-        return "classes"
+        return RowType.LABELED
     if records.labels is not None and records.scores is None:
-        return "pairs"
+        return RowType.BINARY_PAIRS
     if records.shape == "pairs" and records.scores is not None:
-        return "scores"
+        return RowType.SCORED_PAIRS
     message = "the rows have neither labels nor scores to choose by"
     if records.shape == "texts":
         remedy = (
@@ -196,10 +198,10 @@ def _kind(records: Records, *, compares: bool) -> str:
     raise DataError([Problem(records.source, message, remedy)])
 
 
-def _check_rows(records: Records, kind: str, folds: int, invalid: Literal["refuse", "drop"]) -> None:
+def _check_rows(records: Records, row_type: RowType, folds: int, invalid: Literal["refuse", "drop"]) -> None:
     """Refuse rows on which every trial would fail."""
-    if kind != "classes":
-        if kind == "pairs":
+    if not row_type.has_classes:
+        if row_type.has_binary_labels:
             pair_targets(records)
         problems = [*consistent(records, invalid=invalid)[1], *doubts(records)[0]]
         if problems:

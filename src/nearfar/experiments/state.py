@@ -58,8 +58,15 @@ def identity_of(request: Request, prepared: Prepared) -> dict[str, Any]:
     """What must be the same for a tune to go on."""
     plan = prepared.planned.plan
     keys = {".".join(override.path): override.value for override in request.settings}
-    told = {"rows": plan.data[0].digest[:16], "kind": prepared.kind, "folds": request.folds, "rounds": request.rounds,
-            "metric": plan.metric, "seed": request.seed, "settings": keys}  # fmt: skip
+    told = {
+        "rows": plan.data[0].digest[:16],
+        "kind": prepared.row_type.value,
+        "folds": request.folds,
+        "rounds": request.rounds,
+        "metric": plan.metric,
+        "seed": request.seed,
+        "settings": keys,
+    }
     found: dict[str, Any] = json.loads(json.dumps(told, default=str))
     return found
 

@@ -147,11 +147,10 @@ def forget_failed(out: Path, plan: Plan) -> None:
 
 def _opening(request: Request, prepared: Prepared, *, over: bool) -> str:
     plan = prepared.planned.plan
-    what = {"classes": "rows with classes", "scores": "pairs with scores", "pairs": "pairs with yes or no"}
     if over:
         return f"this tune has had its {request.minutes:g} minutes; give it more --minutes to go on"
     return (
-        f"{plan.data[0].rows:,} {what[prepared.kind]}; {counted(len(plan.contenders), 'contender')}: "
+        f"{plan.data[0].rows:,} {prepared.row_type.wording}; {counted(len(plan.contenders), 'contender')}: "
         f"{', '.join(plan.contenders)}; {plan.metric} over {request.folds} folds, drawn up to "
         f"{counted(request.rounds, 'time')} within {request.minutes:g} minutes"
     )

@@ -15,6 +15,7 @@ from nearfar.data import (
     SIZES,
     Layout,
     Records,
+    RowType,
     compare,
     consistent,
     contradictions,
@@ -24,6 +25,7 @@ from nearfar.data import (
     per_class,
     read,
     read_memory,
+    row_type_of,
     score_range,
     share,
 )
@@ -44,11 +46,6 @@ from nearfar.recipe.objectives import (
 AUTO_ROWS = 1_000
 """From this many rows on, ``dev = "auto"`` sets a share aside."""
 AUTO_SHARE = 0.1
-
-
-Kind = Literal["classes", "scores", "pairs", "ranking", "triplets", "positives", "plain"]
-"""What rows are for: texts with classes, pairs with a score, with yes or no, of a query and a document, of an anchor
-with a positive and a negative, of texts that belong together, or nothing but texts."""
 LIKE_OR_UNLIKE = (ContrastivePairs, PairTriplet, SimCSE, Mirror)
 """Objectives to which a pair belongs together or does not, with nothing in between."""
 
@@ -62,20 +59,20 @@ class RunData:
     test: Records | None
     classes: tuple[str, ...]
     notes: tuple[str, ...]
-    kind: Kind = "classes"
+    row_type: RowType = RowType.LABELED
 
-    def kind_of(self, records: Records) -> Kind:
-        """What these rows are for: pairs may be measured on rows of another kind than they are trained on."""
-        if self.kind == "classes" or records is self.train:
-            return self.kind
-        found = kind_of(records, pairwise=True)
+    def row_type_of(self, records: Records) -> RowType:
+        """What these rows are: pairs may be measured on rows of another type than they are trained on."""
+        if self.row_type.has_classes or records is self.train:
+            return self.row_type
+        found = row_type_of(records, pairwise=True)
         assert not isinstance(found, Problem)
         return found
 
     @property
-    def measured(self) -> Kind:
-        """What the rows are for that choose the best weights."""
-        return self.kind if self.dev is None else self.kind_of(self.dev)
+    def measured(self) -> RowType:
+        """What the rows are that choose the best weights."""
+        return self.row_type if self.dev is None else self.row_type_of(self.dev)
 
     def fingerprint(self) -> str:
         """What a resumed run must find unchanged."""
@@ -122,30 +119,30 @@ def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, mea
     """
     found = _Findings()
     train, files = _read_files(recipe, memory or {}, found)
-    kind: Kind = "classes"
+    row_type = RowType.LABELED
     if train is not None:
-        train, kind = _checked(train, files, recipe, found, measured=measured)
+        train, row_type = _checked(train, files, recipe, found, measured=measured)
     if found.problems:
         raise DataError(found.problems)
     assert train is not None
     for records in (train, *files.values()):
         found.add(told=() if records is None else records.notes, of=records)
-    classes = train.classes() if kind == "classes" else ()
-    if kind == "classes" and len(classes) < 2:
+    classes = train.classes() if row_type.has_classes else ()
+    if row_type.has_classes and len(classes) < 2:
         raise DataError([_one_class(train)])
-    train, dev, test = _shares(train, files, kind, recipe, found)
-    if measured and kind != "classes" and (wrong := _unmeasurable_shares(files, dev=dev, test=test)):
+    train, dev, test = _shares(train, files, row_type, recipe, found)
+    if measured and not row_type.has_classes and (wrong := _unmeasurable_shares(files, dev=dev, test=test)):
         raise DataError(wrong)
     train, told = _sampled(train, recipe)
-    if measured and kind != "classes":
+    if measured and not row_type.has_classes:
         told += _alike(dev=dev, test=test)
-    if kind == "classes":
+    if row_type.has_classes:
         told += _left_out(train, classes, recipe)
-    if kind == "plain" and len(set(train.texts[0])) < 2:
+    if row_type.views and len(set(train.texts[0])) < 2:
         raise DataError([_one_text(train)])
-    if kind == "scores" and (wrong := in_between(train, _objectives(recipe))):
+    if row_type.has_scores and (wrong := in_between(train, _objectives(recipe))):
         raise DataError(wrong)
-    return RunData(train, dev, test, classes, (*found.notes, *told), kind)
+    return RunData(train, dev, test, classes, (*found.notes, *told), row_type)
 
 
 @dataclass
@@ -184,43 +181,49 @@ def _read_files(
 
 def _checked(
     train: Records, files: Mapping[str, Records | None], recipe: Recipe, found: _Findings, *, measured: bool
-) -> tuple[Records, Kind]:
+) -> tuple[Records, RowType]:
     """The training rows without those that contradict others, and what they are for; files are held against them."""
-    kind = kind_of(train, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
-    if isinstance(kind, Problem):
-        found.add([kind])
-        return train, "classes"
-    if kind not in ("classes", "plain"):
+    row_type = row_type_of(train, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+    if isinstance(row_type, Problem):
+        found.add([row_type])
+        return train, RowType.LABELED
+    if not (row_type.has_classes or row_type.views):
         train, wrong = consistent(train, invalid=recipe.data.invalid)
         found.add(wrong)
         found.add(*doubts(train), of=train)
     for role, records in files.items():
         if records is not None:
-            _check_beside(train, kind, records, "dev" if role == "dev" else "test", found, measured=measured)
-    return train, kind
+            _check_beside(train, row_type, records, "dev" if role == "dev" else "test", found, measured=measured)
+    return train, row_type
 
 
 def _check_beside(
-    train: Records, kind: Kind, records: Records, role: Literal["dev", "test"], found: _Findings, *, measured: bool
+    train: Records,
+    row_type: RowType,
+    records: Records,
+    role: Literal["dev", "test"],
+    found: _Findings,
+    *,
+    measured: bool,
 ) -> None:
     """Whether rows can measure what training rows teach; pairs may be measured on pairs of another kind."""
-    if kind != "classes":
-        other = kind_of(records, pairwise=True)
+    if not row_type.has_classes:
+        other = row_type_of(records, pairwise=True)
         if isinstance(other, Problem):
-            found.add([_not_comparable(records, role) if kind == "plain" else other])
+            found.add([_not_comparable(records, role) if row_type.views else other])
             return
         found.add(unmeasurable(records) if measured else (), _unclear(records))
-        if other != kind:
+        if other is not row_type:
             return
-    found.add(*compare(train, records, role, classes=kind == "classes"))
+    found.add(*compare(train, records, role, classes=row_type.has_classes))
 
 
 def _shares(
-    train: Records, files: Mapping[str, Records | None], kind: Kind, recipe: Recipe, found: _Findings
+    train: Records, files: Mapping[str, Records | None], row_type: RowType, recipe: Recipe, found: _Findings
 ) -> tuple[Records, Records | None, Records | None]:
     """Training, dev and test rows, after shares of the training rows have been set aside."""
     dev_setting, test_setting = recipe.data.dev, recipe.data.test
-    if kind == "plain" and any(isinstance(part, float | int) and part > 0 for part in (dev_setting, test_setting)):
+    if row_type.views and any(isinstance(part, float | int) and part > 0 for part in (dev_setting, test_setting)):
         raise SettingError(
             "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
             "name a file of scored pairs instead."
@@ -229,16 +232,16 @@ def _shares(
     if isinstance(test_setting, float | int) and test_setting > 0:
         train, test = _divide(train, test_setting, recipe.seed, "test")
     if dev_setting == "auto":
-        dev_setting, told = _automatic_dev(train, kind, recipe)
+        dev_setting, told = _automatic_dev(train, row_type, recipe)
         found.add(told=told)
     if isinstance(dev_setting, float | int) and dev_setting > 0:
         train, dev = _divide(train, dev_setting, recipe.seed, "dev")
     return train, dev, test
 
 
-def _automatic_dev(train: Records, kind: Kind, recipe: Recipe) -> tuple[float, list[str]]:
+def _automatic_dev(train: Records, row_type: RowType, recipe: Recipe) -> tuple[float, list[str]]:
     """The share of dev rows where none was asked for, and why there is none."""
-    if kind == "plain":
+    if row_type.views:
         return 0.0, [
             "no dev data: plain texts have nothing to be measured by, so the last weights are kept, better or "
             "worse than before; set data.dev (--dev) to a file of scored pairs to choose by"
@@ -301,37 +304,16 @@ def in_between(train: Records, objectives: Sequence[Objective]) -> list[Problem]
     ]  # fmt: skip
 
 
-def kind_of(train: Records, *, pairwise: bool | None, plain: bool = False) -> Kind | Problem:
-    """What the rows are for, or what is wrong with them for the objective."""
-    if plain and train.shape == "texts":
-        return "plain"
-    if pairwise is None:
-        pairwise = train.shape in ("triplets", "ranking") or (train.shape == "pairs" and train.labels is None)
-    if not pairwise:
-        return "classes" if train.labels is not None else _no_labels(train)
-    if train.shape == "texts":
-        return Problem(
-            train.source, "this objective compares pairs of texts, and the file has single texts",
-            "Name both columns (data.text and data.pair, or --text and --pair), or choose a class objective.",
-            line=train.lines[0] if train.lines else None,
-        )  # fmt: skip
-    if train.shape in ("triplets", "ranking"):
-        return "triplets" if train.shape == "triplets" else "ranking"
-    if train.scores is not None:
-        return "scores"
-    return "positives" if train.labels is None else "pairs"
-
-
 def unmeasurable(records: Records, named: str = "the file") -> list[Problem]:
     """Why pairs or a ranking can give no score: to be told before the training, and not after it."""
-    kind = kind_of(records, pairwise=True)
-    if kind not in ("pairs", "ranking") or (kind == "ranking" and records.scores is None):
+    ranked = records.shape == "ranking" and records.scores is not None
+    if not ranked and row_type_of(records, pairwise=True) is not RowType.BINARY_PAIRS:
         return []
     try:
         targets = pair_targets(records)
     except DataError as error:
         return list(error.problems)
-    problems = [*fractions(records), *_repeats(records)] if kind == "ranking" else []
+    problems = [*fractions(records), *_repeats(records)] if ranked else []
     if not any(targets):
         remedy = "Add pairs of texts that belong together (label or relevance 1), or measure on other rows."
         message = f"none of the {counted(len(records), 'pair')} of {named} belong together: there is nothing to find"
@@ -476,18 +458,5 @@ def _not_comparable(records: Records, role: str) -> Problem:
     return Problem(
         records.source, f"the {role} rows of plain texts are pairs, and the file has single texts",
         f"Name a file of scored pairs, such as one of STS (data.{role}, or --{role}), or leave it out.",
-        line=records.lines[0] if records.lines else None,
-    )  # fmt: skip
-
-
-def _no_labels(records: Records) -> Problem:
-    if records.scores is not None:
-        return Problem(
-            records.source, "this objective needs classes, and the file has scores",
-            "Name the column with the classes: data.label, or --label.", line=records.lines[0],
-        )  # fmt: skip
-    return Problem(
-        records.source, "this objective needs a class for every text, and the file has no label column",
-        "Add a column named label, or name yours (data.label, or --label); without labels: --objective simcse.",
         line=records.lines[0] if records.lines else None,
     )  # fmt: skip

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nearfar.errors import SettingError, did_you_mean
-from nearfar.pipeline.data import Kind, RunData
+from nearfar.pipeline.data import RunData
 from nearfar.recipe import Batches, CrossEntropy, Encoder, Objective, Recipe, Training, TripleEntropy
 from nearfar.recipe.objectives import (
+    OBJECTIVES,
     Auto,
     BatchSoftmax,
     Blend,
     Contrastive,
-    CosineMSE,
     CrossEntropySupCon,
     LabelAware,
     Mirror,
@@ -69,7 +69,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
         )
     if encoder.pooling is None and published:
         encoder = replace(encoder, pooling="first")
-    elif encoder.pooling is None and data.kind == "classes" and head != "trained" and trains_head(objective):
+    elif encoder.pooling is None and data.row_type.has_classes and head != "trained" and trains_head(objective):
         encoder = replace(encoder, pooling="mean")  # the head that is fitted and the one that trains see one vector
     _check_padding(objective, encoder)
     mirrors = [part for part in parts_of(objective) if isinstance(part, Mirror)]
@@ -184,15 +184,14 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
     if not isinstance(objective, Auto):
         return objective, []
     rate = objective.learning_rate
-    if data.kind == "classes":
+    if data.row_type.has_classes:
         few = are_few(len(data.train), len(data.classes)) and recipe.head.kind != "trained"
         chosen: Objective = SupCon(learning_rate=rate) if few else CrossEntropy(learning_rate=rate)
         many = "many" if not few else "few" if len(data.train) <= FEW_ROWS else f"few for {len(data.classes)} classes"
         reason = f"{len(data.train):,} labeled {'pairs' if data.train.shape == 'pairs' else 'texts'} are {many}"
-    elif data.kind == "scores":
-        chosen, reason = CosineMSE(learning_rate=rate), "the pairs have scores"
     else:
-        chosen, reason = BatchSoftmax(learning_rate=rate), f"the rows are {data.kind}"
+        chosen = OBJECTIVES[data.row_type.objective](learning_rate=rate)
+        reason = f"the rows are {data.row_type.wording}"
     return chosen, [f"objective: {chosen.name}, because {reason}; --objective chooses another"]
 
 
@@ -250,7 +249,7 @@ def _batches(batches: Batches, objective: Objective, *, published: bool) -> Batc
 def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     kind = recipe.head.kind
     trains = trains_head(objective)
-    if data.kind != "classes":
+    if not data.row_type.has_classes:
         return kind
     if kind == "auto":
         return "trained" if trains else _fitted(objective, data)
@@ -302,21 +301,12 @@ def _training(
 
 
 def _metric(training: Training, data: RunData) -> Metric:
-    known = METRICS[data.measured]
+    known = data.measured.metrics
     if training.metric == "auto":
-        return known[0]
+        return next(iter(known), "auto")
     if data.dev is not None and training.metric not in known:
         raise SettingError(
             f"training.metric is {training.metric!r}, which the dev rows ({data.dev.source}) are not measured by; "
             f'choose one of {", ".join(known)}, or "auto".'
         )
     return training.metric
-
-
-RANKED: tuple[Metric, ...] = ("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5")
-METRICS: dict[Kind, tuple[Metric, ...]] = {
-    "classes": ("f1_weighted", "f1_macro", "accuracy"), "scores": ("spearman", "pearson"),
-    "pairs": ("f1", "accuracy", "average_precision"), "ranking": RANKED, "triplets": ("accuracy",),
-    "positives": ("mrr", *(name for name in RANKED if name != "mrr")), "plain": ("auto",),
-}  # fmt: skip
-"""The scores that can pick the best weights, by what the dev rows are; the first one by default."""

@@ -7,23 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Records, pair_targets, unit_scores
+from nearfar.data import Records, RowType, pair_targets, row_type_of, unit_scores
 from nearfar.data.records import levelled
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
-from nearfar.evaluation import (
-    RankingReport,
-    class_report,
-    evaluate_pairs,
-    evaluate_ranking,
-    evaluate_retrieval,
-    evaluate_scores,
-    evaluate_triplets,
-    most_likely,
-)
+from nearfar.evaluation.evaluators import EvaluationRows, Report, Search, Truth, evaluate, positives_search, report_on
 from nearfar.pipeline.corpora import Corpus
-from nearfar.pipeline.data import class_numbers, fractions, kind_of, unmeasurable
-from nearfar.pipeline.rows import Report, distinct
+from nearfar.pipeline.data import class_numbers, fractions, unmeasurable
+from nearfar.pipeline.rows import distinct
 
 
 def measure(
@@ -37,52 +28,52 @@ def measure(
     """How a model without a class head does on these rows, and what should be known about that.
 
     Pairs with scores are compared with the cosines, pairs with labels cut at a threshold; the candidates of a ranking
-    are ordered by their cosine; triplets are right where the positive is nearer. Pairs that belong together, and any
-    rows where there is a corpus, are a search for the right text of each left one.
+    are ordered by their cosine; triplets are right where the positive is nearer. Positive pairs, and any rows where
+    there is a corpus, are a search for the right text of each left one.
 
     Args:
         model: an encoder of single texts.
         records: pairs, triplets or a ranking.
         corpus: what to search instead of the right texts of the rows.
-        thresholds: where a yes begins; None for those of the model's card, or the best ones of these rows.
+        thresholds: the decision thresholds; None for those of the model's card, or the best ones of these rows.
         batch_size: texts that are encoded together.
     """
     require_vectors(model)
-    kind = kind_of(records, pairwise=True)
-    if isinstance(kind, Problem):
+    row_type = row_type_of(records, pairwise=True)
+    if isinstance(row_type, Problem):
         remedy = "Name both columns of the pairs: --text and --pair; classes need a model with a class head."
         raise DataError([Problem(records.source, "vectors are compared, and the file has single texts", remedy)])
-    if corpus is not None or kind == "positives" or (kind == "ranking" and records.scores is None):
-        return _retrieval(model, records, corpus, batch_size)
+    rows, notes = _corpus_rows(model, records, corpus) if corpus is not None else _rows(model, records, row_type)
+    thresholds = thresholds or card_thresholds(model)
+    return evaluate(model.model, rows, batch_size=batch_size, thresholds=thresholds), notes
+
+
+def _rows(model: Model, records: Records, row_type: RowType) -> tuple[EvaluationRows, list[str]]:
+    """Rows as they are measured without a corpus, and what should be known about them."""
     if problems := unmeasurable(records):
         raise DataError(problems)
     texts, columns = distinct(records.texts)
-    table = model.tokenize(texts)
-    size: dict[str, Any] = {"batch_size": batch_size}
-    if kind == "triplets":
-        anchor, positive, negative = columns
-        return evaluate_triplets(model.model, table, anchor, positive, negative, **size), []
-    left, right = columns
-    if kind == "scores":
-        targets, notes = _targets(model, records)
-        return evaluate_scores(model.model, table, left, right, targets, **size), notes
-    if kind == "pairs":
-        truth = np.array(pair_targets(records)) > 0.5
-        size |= thresholds or card_thresholds(model)
-        return evaluate_pairs(model.model, table, left, right, truth, **size), []
-    report = evaluate_ranking(
-        model.model, table, left, right, _grades(records), queries=records.queries, documents=records.documents, **size
-    )
-    return report, []
+    notes: list[str] = []
+    if row_type.has_scores:
+        values, notes = _targets(model, records)
+        truth: Truth | Search = Truth(row_type, values)
+    elif row_type is RowType.TRIPLETS:
+        truth = Truth(row_type, np.zeros(len(records)))
+    elif row_type.has_binary_labels:
+        truth = Truth(row_type, np.array(pair_targets(records)))
+    elif records.scores is not None:
+        truth = Truth(row_type, _grades(records), queries=records.queries or (), documents=records.documents)
+    else:
+        truth = positives_search(*columns)
+    return EvaluationRows(model.tokenize(texts), columns, truth), notes
 
 
 def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: int = 64) -> Report:
     """How a classifier does: its predictions for the texts against the labels of the records."""
     labels = model.labels
     assert labels is not None
-    truth = class_numbers(records, labels)
-    chances = model.probabilities(texts, batch_size=batch_size)
-    return class_report(truth, most_likely(chances), labels)
+    truth = Truth(RowType.LABELED, class_numbers(records, labels), labels)
+    return report_on(model.probabilities(texts, batch_size=batch_size), truth)
 
 
 def card_thresholds(model: Model) -> dict[str, float]:
@@ -122,7 +113,7 @@ def _grades(records: Records) -> NDArray[np.int64]:
     if records.shape != "ranking" or records.scores is None:
         if records.shape == "pairs" and records.scores is not None and not {0.0, 1.0}.issuperset(records.scores):
             line = next(line for line, score in zip(records.lines, records.scores, strict=True) if score not in (0, 1))
-            remedy = "Search for pairs that belong together: with labels 1 and 0, or without scores."
+            remedy = "Search for positive pairs: with labels 1 and 0, or without scores."
             message = "graded scores do not say which texts are to be found"
             raise DataError([Problem(records.source, message, remedy, line=line)])
         return np.array(pair_targets(records), dtype=np.int64)
@@ -131,13 +122,11 @@ def _grades(records: Records) -> NDArray[np.int64]:
     return np.array(records.scores, dtype=np.int64)
 
 
-def _retrieval(
-    model: Model, records: Records, corpus: Corpus | None, batch_size: int
-) -> tuple[RankingReport, list[str]]:
-    """Search for the right text of each left one. Documents are told apart by their texts: equal ones are one."""
+def _corpus_rows(model: Model, records: Records, corpus: Corpus) -> tuple[EvaluationRows, list[str]]:
+    """A search of a corpus for the right text of each left one. Documents with equal texts are one."""
     grades = _grades(records)
     left, right = records.texts[:2]
-    texts, (asked, documents) = distinct([left, right if corpus is None else corpus.texts])
+    texts, (asked, documents) = distinct([left, corpus.texts])
     queries, query = np.unique(asked, return_inverse=True)
     searched = np.unique(documents)  # (m,) rows of the table
     exact = {texts[row]: place for place, row in enumerate(searched.tolist())}
@@ -154,29 +143,20 @@ def _retrieval(
             continue
         judged[asking, found] = max(grade, judged.get((asking, found), 0))
     if not any(judged.values()):
-        raise DataError([_nothing_to_find(records, corpus)])
+        message = f"none of its relevant texts is in {corpus.source}, so there is nothing to find"
+        remedy = "Search a corpus that has them; texts are compared apart from case and blanks."
+        raise DataError([Problem(records.source, message, remedy, line=records.lines[0])])
     known = np.array(sorted(judged), dtype=np.int64)
     relevance = np.array([judged[pair] for pair in sorted(judged)], dtype=np.int64)
-    report = evaluate_retrieval(
-        model.model, model.tokenize(texts), queries, searched, known, relevance, batch_size=batch_size
-    )
-    if not lost or corpus is None:
-        return report, []
+    rows = EvaluationRows(model.tokenize(texts), (), Search(queries, searched, known, relevance))
+    if not lost:
+        return rows, []
     example = f"{shorten(right[lost[0]])} on line {records.lines[lost[0]]}"
     note = (
         f"{records.source}: {counted(len(lost), 'row')} with a relevant text that is not in {corpus.source} (such as "
         f"{example}): it cannot be found and does not count"
     )
-    return report, [note]
-
-
-def _nothing_to_find(records: Records, corpus: Corpus | None) -> Problem:
-    if corpus is None:
-        return Problem(records.source, "no row has texts that belong together", "Add such rows: label or relevance 1.")
-    return Problem(
-        records.source, f"none of its relevant texts is in {corpus.source}, so there is nothing to find",
-        "Search a corpus that has them; texts are compared apart from case and blanks.", line=records.lines[0],
-    )  # fmt: skip
+    return rows, [note]
 
 
 def _number(value: object) -> float | None:

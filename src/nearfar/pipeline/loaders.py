@@ -44,9 +44,9 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
         every = np.arange(len(rows.labels))
         columns = (every, every)
         augment = _second_view(aware[0].views, built, data, rows)
-    if data.kind != "classes":
+    if not data.row_type.has_classes:
         augment = _changed_view(objectives, built, data, rows)
-    if data.kind != "classes" and any(isinstance(part, GROUPED) for part in objectives):
+    if not data.row_type.has_classes and any(isinstance(part, GROUPED) for part in objectives):
         _check_company(recipe, objectives, rows)
         groups = rows.groups(positive_from(recipe.objective))
     return Loader(
@@ -102,7 +102,7 @@ def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, 
         if isinstance(part, Mirror) and part.masked:
             asked.append(("spans", {"length": part.masked, "mode": part.unit}))
         elif isinstance(part, SimCSE) and part.views != "dropout":
-            if data.kind != "plain":
+            if not data.row_type.views:
                 raise SettingError(
                     "objective.views changes the second view of plain texts, and these rows have more than one text "
                     'each; set objective.views = "dropout".'
@@ -132,7 +132,7 @@ def twins(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[s
     settings = recipe.encoder
     aware = any(isinstance(part, LabelAware) for part in parts_of(recipe.objective))
     drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
-    two = data.kind == "plain" or aware
+    two = data.row_type.views or aware
     if not two or loader.augment is not None or drops or settings.drophead or settings.cutoff:
         return []
     change = (
@@ -208,7 +208,7 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
     if shuffle == "file-order":
         return FileOrder(rows=n, size=size)
     if shuffle == "balanced":
-        if data.kind != "classes":
+        if not data.row_type.has_classes:
             raise SettingError('batches.shuffle = "balanced" needs classes, and these rows are pairs; use "random".')
         if size < 2:
             raise SettingError(
@@ -216,14 +216,14 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
                 "set 2 or more, 64 is usual."
             )
         return Balanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
-    if data.kind == "classes":
+    if data.row_type.has_classes:
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'
         )
     side = rows.columns[0 if settings.neighbor_text == "left" else 1]
     same = side if settings.separate_duplicates else None
     texts = data.train.texts[
-        0 if settings.neighbor_text == "left" or data.kind == "plain" else 1
+        0 if settings.neighbor_text == "left" or data.row_type.views else 1
     ]  # both views are of one text
     if shuffle == "shingles":
         return Words(texts=texts, size=size, group=settings.group, shingle=settings.shingle_size, seed=seed, same=same)

@@ -23,6 +23,7 @@ from nearfar.encoding import Built, Card, save
 from nearfar.encoding.model_folder import CARD, objective_weights
 from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
 from nearfar.errors import CheckpointError, counted
+from nearfar.evaluation import Report
 from nearfar.pipeline.card import versions
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.output import (
@@ -37,7 +38,6 @@ from nearfar.pipeline.output import (
     open_output,
     write_whole,
 )
-from nearfar.pipeline.rows import Report
 from nearfar.pipeline.runtime import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.pipeline.stages import plan_stages, unstored, written
 from nearfar.pipeline.task_card import task_readme

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from nearfar.data import Records, pair_targets, score_range, unit_scores
-from nearfar.encoding import Built, TextModel, TokenTable, tokenize
-from nearfar.evaluation import (
-    ClassReport,
-    PairReport,
-    RankingReport,
-    ScoreReport,
-    TripletReport,
-    evaluate_classes,
-    evaluate_pairs,
-    evaluate_ranking,
-    evaluate_retrieval,
-    evaluate_scores,
-    evaluate_triplets,
-)
-from nearfar.pipeline.data import Kind, RunData, class_numbers
+from nearfar.data import Records, RowType, pair_targets, score_range, unit_scores
+from nearfar.encoding import Built, TokenTable, tokenize
+from nearfar.evaluation.evaluators import EvaluationRows, Search, Truth, positives_search
+from nearfar.pipeline.data import RunData, class_numbers
 
-Report = ClassReport | ScoreReport | PairReport | RankingReport | TripletReport
 EVALUATION_BATCH = 64
 
 
@@ -36,7 +22,7 @@ EVALUATION_BATCH = 64
 class Rows:
     """A part of the data, tokenized."""
 
-    kind: Kind
+    row_type: RowType
     table: TokenTable
     """Each distinct text once; for classification each row."""
     columns: tuple[NDArray[np.int64], ...]
@@ -71,7 +57,7 @@ class Scale:
 def scale_of(data: RunData) -> Scale | None:
     """The range of the scores of the training rows, or of the first rows that have some."""
     for records in (data.train, data.dev, data.test):
-        if records is not None and data.kind_of(records) == "scores":
+        if records is not None and data.row_type_of(records).has_scores:
             low, high = score_range(records)
             _, note = unit_scores(records, low=low, high=high)
             return Scale(low, high, note)
@@ -80,15 +66,15 @@ def scale_of(data: RunData) -> Scale | None:
 
 def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None) -> Rows:
     """A part of the data as the model reads it."""
-    kind = data.kind_of(records)
-    if kind == "classes":
+    row_type = data.row_type_of(records)
+    if row_type.has_classes:
         table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
-        return Rows(kind, table, (), class_numbers(records, data.classes))
+        return Rows(row_type, table, (), class_numbers(records, data.classes))
     texts, columns = distinct(records.texts)
-    if kind == "plain":
+    if row_type.views:
         columns = (columns[0], columns[0])
     table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
-    return Rows(kind, table, columns, np.zeros(len(records), dtype=np.int64), targets_of(kind, records, scale))
+    return Rows(row_type, table, columns, np.zeros(len(records), dtype=np.int64), targets_of(row_type, records, scale))
 
 
 def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray[np.int64], ...]]:
@@ -104,60 +90,38 @@ def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray
     return list(places), found
 
 
-def targets_of(kind: Kind, records: Records, scale: Scale | None) -> NDArray[np.float32] | None:
+def targets_of(row_type: RowType, records: Records, scale: Scale | None) -> NDArray[np.float32] | None:
     """(n,) what each pair should be, from 0 to 1; None where all rows are positives."""
-    if kind == "scores":
+    if row_type.has_scores:
         assert scale is not None
         values, _ = unit_scores(records, low=scale.low, high=scale.high)
         return np.array(values, dtype=np.float32)
-    if kind == "pairs":
+    if row_type.has_binary_labels:
         return np.array(pair_targets(records), dtype=np.float32)
-    if kind == "ranking" and records.scores is not None:
+    if row_type is RowType.RANKING and records.scores is not None:
         return (np.array(records.scores) > 0).astype(np.float32)
     return None
 
 
 def check_targets(data: RunData) -> None:
-    """Raise what :func:`tokenized` would of labels that say neither yes nor no, and of scores off their scale."""
+    """Raise what :func:`tokenized` would of labels that are not binary, and of scores off their scale."""
     scale = scale_of(data)
     for records in (data.train, data.dev, data.test):
         if records is not None:
-            targets_of(data.kind_of(records), records, scale)
+            targets_of(data.row_type_of(records), records, scale)
 
 
-def evaluator(
-    model: TextModel,
-    rows: Rows,
-    records: Records,
-    classes: Sequence[str],
-    *,
-    thresholds: dict[str, float] | None = None,
-) -> Callable[[], Report]:
-    """How the model does on these rows, whenever it is asked. ``thresholds`` are those the dev rows chose."""
-    size: dict[str, Any] = {"batch_size": EVALUATION_BATCH}
-    table = rows.table
-    if rows.kind == "classes":
-        return lambda: evaluate_classes(model, table, rows.labels, classes, **size)
-    if rows.kind == "triplets":
-        return lambda: evaluate_triplets(model, table, *rows.columns, **size)
-    left, right = rows.columns[:2]
-    if rows.kind == "positives" or rows.targets is None:
-        queries, judged_left = np.unique(left, return_inverse=True)
-        corpus, judged_right = np.unique(right, return_inverse=True)
-        judged = np.unique(np.column_stack([judged_left, judged_right]), axis=0)
-        relevance = np.ones(len(judged), dtype=np.int64)
-        return lambda: evaluate_retrieval(model, table, queries, corpus, judged, relevance, **size)
-    if rows.kind == "scores":
-        targets = rows.targets
-        return lambda: evaluate_scores(model, table, left, right, targets, **size)
-    if rows.kind == "pairs":
-        truth = rows.targets > 0.5
-        chosen = {} if thresholds is None else thresholds
-        return lambda: evaluate_pairs(
-            model, table, left, right, truth, threshold=chosen.get("threshold"),
-            accuracy_threshold=chosen.get("accuracy_threshold"), **size,
-        )  # fmt: skip
-    grades = np.array(records.scores, dtype=np.int64)
-    return lambda: evaluate_ranking(
-        model, table, left, right, grades, queries=records.queries, documents=records.documents, **size
-    )
+def evaluation_rows(rows: Rows, records: Records, classes: tuple[str, ...]) -> EvaluationRows:
+    """The rows with the truth to compare a model with."""
+    if rows.row_type.has_classes:
+        truth: Truth | Search = Truth(rows.row_type, rows.labels, classes)
+    elif rows.row_type is RowType.TRIPLETS:
+        truth = Truth(rows.row_type, rows.labels)
+    elif rows.targets is None:
+        truth = positives_search(*rows.columns)
+    elif rows.row_type is RowType.RANKING:
+        grades = np.array(records.scores, dtype=np.int64)
+        truth = Truth(rows.row_type, grades, queries=records.queries or (), documents=records.documents)
+    else:
+        truth = Truth(rows.row_type, rows.targets)
+    return EvaluationRows(rows.table, rows.columns, truth)

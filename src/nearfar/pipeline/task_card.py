@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nearfar.data import RowType
 from nearfar.encoding import Card
 from nearfar.encoding.task_model import TaskCard
-from nearfar.pipeline.tasks import WHAT, Ready
+from nearfar.pipeline.tasks import Ready
 from nearfar.recipe.tasks import TaskRecipe
 
 
@@ -31,7 +32,10 @@ def task_readme(
         "",
         "| task | reads | head | labels | metric |",
         "|---|---|---|---|---|",
-        *(f"| {one.name} | {WHAT[one.kind]} | {one.head['kind']} | {_labels(one)} | {one.metric} |" for one in cards),
+        *(
+            f"| {one.name} | {RowType(one.kind).wording} | {one.head['kind']} | {_labels(one)} | {one.metric} |"
+            for one in cards
+        ),
         "",
         "## Use",
         "",

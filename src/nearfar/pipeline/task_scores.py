@@ -13,10 +13,9 @@ from nearfar.data import Records, read
 from nearfar.encoding import Built
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork
 from nearfar.errors import DataError, SettingError
-from nearfar.evaluation import PairReport
+from nearfar.evaluation import PairReport, Report
 from nearfar.pipeline.data import layout_of
 from nearfar.pipeline.output import RECIPE
-from nearfar.pipeline.rows import Report
 from nearfar.pipeline.tasks import Ready, judge, read_task, task_evaluator, truth_of
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
 from nearfar.training import LossModule, Progress

@@ -11,39 +11,28 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.batching import Balanced, RandomOrder, Sampler
-from nearfar.data import Records, pair_targets, score_range, unit_scores
+from nearfar.data import Records, RowType, pair_targets, score_range, unit_scores
 from nearfar.encoding import Built
 from nearfar.encoding.pair_heads import ConcatHead, JointHead
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
 from nearfar.errors import DataError, Problem, SettingError, counted
-from nearfar.evaluation import ScoreReport, class_report, embed_table, most_likely, pair_report, score_report
+from nearfar.evaluation import Report, ScoreReport, Truth, embed_table, report_on
 from nearfar.pipeline.data import RunData, class_numbers, in_between, read_data, read_rows
 from nearfar.pipeline.defaults import needs_classmates, parts_of, positive_from
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
-from nearfar.pipeline.rows import EVALUATION_BATCH, Report, Rows
+from nearfar.pipeline.rows import EVALUATION_BATCH, Rows
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
-from nearfar.recipe.tasks import Task, TaskKind, TaskRecipe
+from nearfar.recipe.tasks import Task, TaskRecipe
 from nearfar.seeds import stream
 from nearfar.training import Loader, TaskLoss, Term
 from nearfar.training.loss_module import TASK_VIEWS
 from nearfar.training.task_losses import ScoreError
 
 PAIR_HEADS = ("concat", "joint", "joint-difference", "joint-difference-activated", "cosine")
-METRICS: dict[str, tuple[str, ...]] = {
-    "labels": ("accuracy", "f1_macro", "f1_weighted"),
-    "cosines": ("accuracy", "f1", "average_precision"),
-    "scores": ("pearson", "spearman"),
-}
-"""What can be measured, the first one by default."""
 LEVEL_ROWS = 64
 """Training rows by which the outputs of a score are brought to their mean."""
-WHAT: dict[TaskKind, str] = {
-    "classes": "texts with classes",
-    "pairs": "pairs with labels",
-    "scores": "pairs with scores",
-}
 
 
 @dataclass(frozen=True)
@@ -51,7 +40,7 @@ class Ready:
     """A task whose data is known, with nothing left open."""
 
     task: Task
-    kind: TaskKind
+    row_type: RowType
     card: TaskCard
     data: RunData
     notes: tuple[str, ...]
@@ -73,15 +62,16 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
     except DataError:
         _check_purpose(task, plain, memory or {})
         raise
-    kind = _kind(task, data.train)
+    row_type = _row_type(task, data.train)
     if head == "auto":
-        head = "linear" if kind == "classes" else "joint"
+        head = "linear" if row_type.has_classes else "joint"
     _check_head(task, head, data.train)
-    metric = _metric(task, kind, head)
+    metric = _metric(task, row_type, head)
+    kind: Any = row_type.value
     chosen = replace(task, kind=kind, head=replace(task.head, kind=head), metric=metric)
     low, high, notes = 0.0, 1.0, list(data.notes)
     labels: tuple[str, ...] | None = None
-    if kind == "scores":
+    if row_type.has_scores:
         low, high = score_range(data.train)
         _, note = unit_scores(data.train, low=low, high=high)
         notes += [note] if note else []
@@ -90,7 +80,7 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
     else:
         labels = data.classes  # those that data.limit leaves out, too: dev and test rows have them
     card = TaskCard(task.name, kind, _described(chosen), metric, labels, low, high)
-    return Ready(chosen, kind, card, data, tuple(f"task {task.name}: {note}" for note in notes))
+    return Ready(chosen, row_type, card, data, tuple(f"task {task.name}: {note}" for note in notes))
 
 
 def check_dev(tasks: list[Ready]) -> bool:
@@ -133,17 +123,21 @@ def _check_purpose(task: Task, plain: Recipe, memory: Mapping[str, object]) -> N
     except DataError:
         return
     if train.labels is None and train.scores is None:
-        _kind(task, train)
+        _row_type(task, train)
 
 
-def _kind(task: Task, train: Records) -> TaskKind:
-    found: TaskKind | None = None
+def measured_as(kind: str, head: str) -> RowType:
+    """What the outputs of a task are measured like: pairs with labels under a class head are measured like classes."""
+    row_type = RowType(kind)
+    return RowType.LABELED if row_type.has_binary_labels and head != "cosine" else row_type
+
+
+def _row_type(task: Task, train: Records) -> RowType:
+    found = None
     if train.shape == "texts" and train.labels is not None:
-        found = "classes"
-    elif train.shape == "pairs" and train.labels is not None:
-        found = "pairs"
-    elif train.shape == "pairs" and train.scores is not None:
-        found = "scores"
+        found = RowType.LABELED
+    elif train.shape == "pairs" and train.target is not None:
+        found = RowType.BINARY_PAIRS if train.target == "label" else RowType.SCORED_PAIRS
     if found is None:
         problem = Problem(
             train.source, f"task {task.name!r} needs texts with a class, or pairs with a label or a score",
@@ -152,9 +146,9 @@ def _kind(task: Task, train: Records) -> TaskKind:
         )  # fmt: skip
         raise DataError([problem])
     if task.kind not in ("auto", found):
-        kind: Any = task.kind
+        stated = RowType(task.kind).wording
         raise SettingError(
-            f"task {task.name!r}: kind is {task.kind!r}, {WHAT[kind]}, but {train.source} has {WHAT[found]}; "
+            f"task {task.name!r}: kind is {task.kind!r}, {stated}, but {train.source} has {found.wording}; "
             f'write kind = "{found}", or name other columns in [task.data].'
         )
     return found
@@ -183,15 +177,14 @@ def _check_head(task: Task, head: str, train: Records) -> None:
         )
 
 
-def _metric(task: Task, kind: TaskKind, head: str) -> Any:
-    group = "scores" if kind == "scores" else "cosines" if head == "cosine" else "labels"
-    known = METRICS[group]
+def _metric(task: Task, row_type: RowType, head: str) -> Any:
+    known = measured_as(row_type, head).metrics
     if task.metric == "auto":
         return known[0]
     if task.metric not in known:
         raise SettingError(
-            f"task {task.name!r}: metric is {task.metric!r}, which {WHAT[kind]} do not have under the head {head!r}; "
-            f"choose one of {', '.join(known)}."
+            f"task {task.name!r}: metric is {task.metric!r}, which {row_type.wording} do not have under the head "
+            f"{head!r}; choose one of {', '.join(known)}."
         )
     return task.metric
 
@@ -217,7 +210,7 @@ def _no_and_yes(records: Records) -> tuple[str, str]:
 
 def build_loss(ready: Ready, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
     """What the task is trained for, and what the user should know about it."""
-    task, card, kind = ready.task, ready.card, ready.kind
+    task, card, graded = ready.task, ready.card, ready.row_type.has_scores
     headed = card.head["kind"] != "cosine"
     labels = _labels(ready, ready.data.train)
     notes: list[str] = []
@@ -227,27 +220,27 @@ def build_loss(ready: Ready, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
         try:
             terms, notes = build_terms(
                 objective, classes=card.labels or (), dim=dim, labels=labels, seed=stream(seed, "objective", task.name),
-                graded=kind == "scores",
+                graded=graded,
             )  # fmt: skip
         except SettingError as error:
             raise SettingError(f"task {task.name!r}: {error}") from None
         rate = objective.learning_rate
         terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
         _check_views(ready, terms)
-        if kind == "scores" and (wrong := in_between(ready.data.train, parts_of(objective))):
+        if graded and (wrong := in_between(ready.data.train, parts_of(objective))):
             raise DataError(wrong)
     if headed and not any(term.view == "logits" for term in terms):
         if terms:
             notes.append(f"{task.objective.name} does not train the head, so the head's own loss is added to it")
         weight = task.head_weight if terms else 1.0
-        if kind == "scores":
+        if graded:
             terms = [Term("mse", weight, ScoreError(), "logits"), *terms]
         else:
             made, _ = build_terms(CrossEntropy(), classes=card.labels or (), dim=dim, labels=labels, seed=seed)
             terms = [replace(made[0], weight=weight), *terms]
     columns = 1 if card.reads == "texts" else 2
     loss = TaskLoss(
-        tuple(terms), task.name, columns, 0 if card.reads == "apart" else columns, task.weight, graded=kind == "scores"
+        tuple(terms), task.name, columns, 0 if card.reads == "apart" else columns, task.weight, graded=graded
     )
     return loss, [f"task {task.name}: {note}" for note in notes]
 
@@ -281,7 +274,7 @@ def make_task_loader(ready: Ready, loss: TaskLoss, built: Built, recipe: TaskRec
     if compared:
         singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
         if any(term.view == "grouped-pairs" for term in loss.terms):
-            groups = Rows("pairs", singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
+            groups = Rows(RowType.BINARY_PAIRS, singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
                 positive_from(ready.task.objective)
             )
         if card.reads == "joined":
@@ -347,12 +340,9 @@ def _targets(ready: Ready, records: Records) -> NDArray[np.float32]:
 def judge(
     card: TaskCard, outputs: NDArray[np.float32], truth: NDArray[Any], thresholds: dict[str, float] | None = None
 ) -> Report:
-    """(n, k) outputs of a head against (n,) classes, yes and no, or scores from 0 to 1."""
-    if card.labels is None:
-        return score_report(truth, outputs[:, 0])
-    if card.head["kind"] == "cosine":
-        return pair_report(truth > 0.5, outputs[:, 0], **(thresholds or {}))
-    return class_report(truth, most_likely(outputs), card.labels)
+    """(n, k) outputs of a head against (n,) classes, binary labels, or scores from 0 to 1."""
+    measured = Truth(measured_as(card.kind, card.head["kind"]), truth, card.labels or ())
+    return report_on(outputs, measured, thresholds)
 
 
 def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, save
 from nearfar.encoding.masked_words import masked_words
 from nearfar.encoding.model_folder import objective_weights
 from nearfar.errors import SettingError, counted
-from nearfar.evaluation import PairReport
+from nearfar.evaluation import PairReport, Report, evaluate
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import are_few, parts_of, trains_head
@@ -40,7 +41,7 @@ from nearfar.pipeline.output import (
     open_output,
     write_whole,
 )
-from nearfar.pipeline.rows import EVALUATION_BATCH, Report, Rows, Scale, evaluator, scale_of, tokenized
+from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, Scale, evaluation_rows, scale_of, tokenized
 from nearfar.pipeline.runtime import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.pipeline.stages import Stage, plan_stages, unstored, written
 from nearfar.recipe import Recipe, to_toml
@@ -128,7 +129,7 @@ def _run(
     stages, notes = plan_stages(recipe, data)
     recipe = stages[-1].recipe
     precision, reason = choose_precision(recipe.training.precision)
-    headed = data.kind == "classes" and any(trains_head(stage.recipe.objective) for stage in stages)
+    headed = data.row_type.has_classes and any(trains_head(stage.recipe.objective) for stage in stages)
     built = open_encoder(recipe.encoder, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"))
     built.model.to(accelerator.device)
     parts = _parts(built, data)
@@ -168,7 +169,7 @@ def _run(
         )  # fmt: skip
         if lost := _lost(finished[-1], stage.recipe):
             say(f"warning: {lost}")
-    if data.kind == "classes" and recipe.head.kind not in ("trained", "auto"):
+    if data.row_type.has_classes and recipe.head.kind not in ("trained", "auto"):
         built.model.head = parts.fit(recipe)
     reports = {name: task() for name, task in parts.evaluators(recipe, fit=False).items()}
     metrics = _metrics(finished, reports, time.perf_counter() - began)
@@ -181,7 +182,7 @@ def _run(
             save(out, built.model, built.tokenizer, card, readme=readme, objective=weights_of)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     accelerator.wait_for_everyone()
-    return Summary(out, finished[-1], reports, classifies=data.kind == "classes")
+    return Summary(out, finished[-1], reports, classifies=data.row_type.has_classes)
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class _Parts:
 
     def evaluators(self, recipe: Recipe, *, fit: bool) -> dict[str, Callable[[], Report]]:
         """What measures the model on the dev and test rows; with ``fit``, under a head fitted to it first."""
-        fits = fit and self.data.kind == "classes" and recipe.head.kind not in ("trained", "auto")
+        fits = fit and self.data.row_type.has_classes and recipe.head.kind not in ("trained", "auto")
         model, found, thresholds = self.built.model, dict[str, Callable[[], Report]](), dict[str, float]()
 
         def measure(task: Callable[[], Report]) -> Report:
@@ -224,9 +225,9 @@ class _Parts:
 
         for name, rows, records in (("dev", self.dev, self.data.dev), ("test", self.test, self.data.test)):
             if rows is not None and records is not None and len(records):
-                task = evaluator(
-                    model, rows, records, self.data.classes, thresholds=thresholds if name == "test" else None
-                )
+                measured = evaluation_rows(rows, records, self.data.classes)
+                chosen = thresholds if name == "test" else None
+                task = partial(evaluate, model, measured, batch_size=EVALUATION_BATCH, thresholds=chosen)
                 found[name] = lambda task=task: measure(task)  # type: ignore[misc]
         return found
 
@@ -265,16 +266,14 @@ def _prepare(
         dim=model.dim,
         labels=parts.train.labels,
         seed=stage.stream("objective"),
-        graded=data.kind == "scores",
+        graded=data.row_type.has_scores,
     )
     weighting = None
     aware = [part for part in parts_of(recipe.objective) if isinstance(part, LabelAware)]
     if aware:
         weighting = _weighting(recipe, aware[0], built, data, stage.stream("weighting"))
     projection = None
-    if data.kind == "plain" and any(
-        isinstance(part, SimCSE) and part.projection for part in parts_of(recipe.objective)
-    ):
+    if data.row_type.views and any(isinstance(part, SimCSE) and part.projection for part in parts_of(recipe.objective)):
         projection = _projection(model.dim, stage.stream("projection"))
     masked = None
     if any(isinstance(part, SimCSE) and part.mlm_weight for part in parts_of(recipe.objective)):
@@ -310,7 +309,7 @@ def _train(
             ready.learner, ready.feed,
             FitSettings(
                 training=recipe.training, rates=_rates(recipe), seed=stage.seed, chunk=recipe.batches.chunk,
-                evaluate_at_start=data.kind != "classes",
+                evaluate_at_start=not data.row_type.has_classes,
             ),
             RunFiles(
                 store=store, journal=Journal(journal if main else None), identity=identity, resume=resume,
@@ -403,7 +402,7 @@ def _card(
     stages: list[Stage], data: RunData, built: Built, learner: LossModule, reports: dict[str, Report], parts: _Parts
 ) -> Card:
     head, recipe = built.model.head, stages[-1].recipe
-    task: dict[str, Any] = {"kind": data.kind}
+    task: dict[str, Any] = {"kind": str(data.row_type)}
     if parts.scale is not None:
         task |= {"low": parts.scale.low, "high": parts.scale.high}
     if isinstance(found := reports.get("dev"), PairReport):
@@ -412,9 +411,9 @@ def _card(
         pooling=built.model.pooling,
         max_length=built.max_length,
         native=built.model.native,
-        labels=data.classes if data.kind == "classes" else None,
+        labels=data.classes if data.row_type.has_classes else None,
         normalize=built.normalize,
-        joined=data.kind == "classes" and data.train.shape == "pairs",
+        joined=data.row_type.has_classes and data.train.shape == "pairs",
         head=None if head is None else head.describe(),
         objective={**asdict(recipe.objective), "weights": sorted(learner.objectives.state_dict())},
         versions=versions(),
@@ -479,7 +478,7 @@ def _opening(recipe: Recipe, data: RunData, built: Built, precision: str, accele
     weights = sum(weight.numel() for weight in built.model.parameters())
     parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
     sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
-    about = f"{len(data.classes)} classes" if data.kind == "classes" else ABOUT[data.kind]
+    about = f"{len(data.classes)} classes" if data.row_type.has_classes else data.row_type.wording
     where = (
         f"{accelerator.device.type} x {accelerator.num_processes}"
         if accelerator.num_processes > 1
@@ -490,12 +489,6 @@ def _opening(recipe: Recipe, data: RunData, built: Built, precision: str, accele
         f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "
         f"{precision} on {where}"
     )
-
-
-ABOUT = {
-    "scores": "pairs with scores", "pairs": "pairs with yes or no", "ranking": "queries with documents",
-    "triplets": "triplets", "positives": "pairs that belong together", "plain": "plain texts",
-}  # fmt: skip
 
 
 def _announcement(stage: Stage, ready: _Ready) -> str:

@@ -80,7 +80,11 @@ class Task:
     weight: Annotated[float, Key("What the loss of this task counts beside those of the others.", at_least=0)] = 1.0
     batch_size: Annotated[int | None, Key("The rows in its batches; unset means batches.size.", at_least=1)] = None
     metric: Annotated[
-        Metric, Key('The score on its dev rows; "auto" is accuracy for classes and labels, and pearson for scores.')
+        Metric,
+        Key(
+            'The score on its dev rows; "auto" is f1_weighted for classes and labels, f1 for labels under a cosine '
+            "head, and spearman for scores."
+        ),
     ] = "auto"
 
 

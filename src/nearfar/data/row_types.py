@@ -1,0 +1,156 @@
+"""What the rows of a file are, in one table: how they are measured, what is trained on them, how messages call them.
+
+A new row type is a member of :class:`RowType` with its traits, an entry in ``evaluation/evaluators.py``, and a line in
+:func:`row_type_of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Self, TypeAlias
+
+from nearfar.data.records import Records, Shape
+from nearfar.errors import Problem
+
+Score: TypeAlias = Literal[
+    "accuracy", "f1_macro", "f1_weighted", "spearman", "pearson", "f1", "average_precision", "map", "mrr",
+    "p@1", "ndcg@10", "has_positive@1", "has_positive@5",
+]  # fmt: skip
+"""The scores that can pick the best weights, or be compared in a study; recipes name them, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Traits:
+    wording: str
+    shapes: tuple[Shape, ...]
+    metrics: tuple[Score, ...]
+    objective: str
+    has_classes: bool = False
+    has_scores: bool = False
+    has_binary_labels: bool = False
+    views: bool = False
+
+
+class RowType(StrEnum):
+    """What the rows of a file are. Its value is what cards, plans and records say.
+
+    >>> RowType("scores").metrics[0], RowType.SCORED_PAIRS.wording
+    ('spearman', 'pairs with scores')
+    """
+
+    LABELED = (
+        "classes",
+        _Traits(
+            wording="texts with classes",
+            shapes=("texts", "pairs"),
+            metrics=("f1_weighted", "f1_macro", "accuracy"),
+            objective="cross-entropy",
+            has_classes=True,
+        ),
+    )
+    SCORED_PAIRS = (
+        "scores",
+        _Traits(
+            wording="pairs with scores",
+            shapes=("pairs",),
+            metrics=("spearman", "pearson"),
+            objective="cosine-mse",
+            has_scores=True,
+        ),
+    )
+    BINARY_PAIRS = (
+        "pairs",
+        _Traits(
+            wording="pairs with labels",
+            shapes=("pairs",),
+            metrics=("f1", "accuracy", "average_precision"),
+            objective="batch-softmax",
+            has_binary_labels=True,
+        ),
+    )
+    POSITIVE_PAIRS = (
+        "positives",
+        _Traits(
+            wording="positive pairs",
+            shapes=("pairs",),
+            metrics=("mrr", "map", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"),
+            objective="batch-softmax",
+        ),
+    )
+    TRIPLETS = (
+        "triplets",
+        _Traits(wording="triplets", shapes=("triplets",), metrics=("accuracy",), objective="batch-softmax"),
+    )
+    RANKING = (
+        "ranking",
+        _Traits(
+            wording="queries with documents",
+            shapes=("ranking",),
+            metrics=("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"),
+            objective="batch-softmax",
+        ),
+    )
+    PLAIN = "plain", _Traits(wording="plain texts", shapes=("texts",), metrics=(), objective="simcse", views=True)
+
+    wording: str
+    """What messages call such rows."""
+    shapes: tuple[Shape, ...]
+    """The shapes of records that can be such rows."""
+    metrics: tuple[Score, ...]
+    """The scores such rows are measured by, the first one by default; none where nothing can be measured."""
+    objective: str
+    """The objective that ``auto`` chooses, by its name; for few labeled texts ``pipeline/defaults.py`` has another."""
+    has_classes: bool
+    """Whether each row has a class, which a class head predicts; else vectors are compared."""
+    has_scores: bool
+    """Whether each row has a graded score."""
+    has_binary_labels: bool
+    """Whether each row is labeled as a positive or a negative pair."""
+    views: bool
+    """Whether rows are single texts, each compared with another view of itself."""
+
+    def __new__(cls, value: str, traits: _Traits | None = None) -> Self:
+        """A string with the traits as attributes; ``RowType("classes")`` looks a member up and makes none."""
+        assert traits is not None
+        member = str.__new__(cls, value)
+        member._value_ = value
+        for name, trait in vars(traits).items():
+            setattr(member, name, trait)
+        return member
+
+
+def row_type_of(records: Records, *, pairwise: bool | None, plain: bool = False) -> RowType | Problem:
+    """What rows are to an objective, or why they do not fit it.
+
+    Args:
+        records: the rows.
+        pairwise: whether the objective compares pairs of texts; None leaves it to the rows.
+        plain: whether the objective makes pairs of single texts.
+    """
+    shape = records.shape
+    if plain and shape == "texts":
+        return RowType.PLAIN
+    if pairwise is None:
+        pairwise = shape in ("triplets", "ranking") or (shape == "pairs" and records.labels is None)
+    if not pairwise:
+        return RowType.LABELED if records.labels is not None else _no_labels(records)
+    if shape == "texts":
+        message = "this objective compares pairs of texts, and the file has single texts"
+        remedy = "Name both columns (data.text and data.pair, or --text and --pair), or choose a class objective."
+        return Problem(records.source, message, remedy, line=records.lines[0] if records.lines else None)
+    if shape != "pairs":
+        return RowType.TRIPLETS if shape == "triplets" else RowType.RANKING
+    if records.scores is not None:
+        return RowType.SCORED_PAIRS
+    return RowType.POSITIVE_PAIRS if records.labels is None else RowType.BINARY_PAIRS
+
+
+def _no_labels(records: Records) -> Problem:
+    if records.scores is not None:
+        message = "this objective needs classes, and the file has scores"
+        remedy = "Name the column with the classes: data.label, or --label."
+    else:
+        message = "this objective needs a class for every text, and the file has no label column"
+        remedy = "Add a column named label, or name yours (data.label, or --label); without labels: --objective simcse."
+    return Problem(records.source, message, remedy, line=records.lines[0] if records.lines else None)

@@ -1,0 +1,133 @@
+"""Row type to evaluator: the one place that decides how rows are measured.
+
+A model gives outputs for rows: logits of classes, or cosines of the first text with each of the others.
+:func:`report_on` compares outputs with the truth, whoever computed them; :func:`evaluate` computes them and reports.
+Positive pairs are a search: the right text of each pair has to be found among all right texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.data.row_types import RowType
+from nearfar.encoding import TextModel, TokenTable
+from nearfar.evaluation.classification import classify
+from nearfar.evaluation.metrics import ClassReport, class_report, most_likely
+from nearfar.evaluation.pairs import PairReport, ScoreReport, pair_report, score_report
+from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
+from nearfar.evaluation.similarity import evaluate_retrieval, score_pairs
+from nearfar.evaluation.triplets import TripletReport, triplet_report
+
+Report: TypeAlias = ClassReport | ScoreReport | PairReport | RankingReport | TripletReport
+Thresholds: TypeAlias = Mapping[str, float]
+"""The decision thresholds of binary pairs: ``threshold`` and ``accuracy_threshold``."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the outputs of a model are compared with."""
+
+    row_type: RowType
+    values: NDArray[Any]
+    """(n,) class numbers, scores from 0 to 1, binary labels, or grades of relevance; of no use for triplets."""
+    classes: tuple[str, ...] = ()
+    queries: Sequence[str] = ()
+    """The id of each row's query, in a ranking."""
+    documents: Sequence[str] | None = None
+    """The id of each row's document; None: each row has a document of its own."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Queries, the corpus to search, and which documents are relevant to which query."""
+
+    queries: NDArray[np.int64]
+    """(q,) the row of each query's text in the table."""
+    corpus: NDArray[np.int64]
+    """(m,) the row of each document's text."""
+    judged: NDArray[np.int64]
+    """(n, 2) a query and a document, by their places in ``queries`` and ``corpus``."""
+    relevance: NDArray[np.int64]
+    """(n,) the document's grade for the query."""
+
+
+@dataclass(frozen=True)
+class EvaluationRows:
+    """Tokenized rows and what is known about them."""
+
+    table: TokenTable
+    """Each distinct text once; for classes each row."""
+    columns: tuple[NDArray[np.int64], ...]
+    """For each column of texts (n,) the places of the rows' texts in the table; none for classes."""
+    truth: Truth | Search
+
+
+def evaluate(
+    model: TextModel, rows: EvaluationRows, *, batch_size: int, thresholds: Thresholds | None = None
+) -> Report:
+    """How a model does on rows. Binary pairs are cut at ``thresholds``, or at the best ones of these rows."""
+    if isinstance(rows.truth, Search):
+        found = rows.truth
+        return evaluate_retrieval(
+            model, rows.table, found.queries, found.corpus, found.judged, found.relevance, batch_size=batch_size
+        )
+    return report_on(outputs(model, rows, batch_size=batch_size), rows.truth, thresholds)
+
+
+def outputs(model: TextModel, rows: EvaluationRows, *, batch_size: int) -> NDArray[np.float32]:
+    """(n, k) probabilities of k classes, or cosines of the first text of each row with the k others."""
+    if not rows.columns:
+        return classify(model, rows.table, batch_size=batch_size)
+    first, *others = rows.columns
+    pairs = np.tile(first, len(others)), np.concatenate(others)
+    return score_pairs(model, rows.table, *pairs, batch_size=batch_size).reshape(len(others), -1).T
+
+
+def report_on(found: NDArray[np.float32], truth: Truth, thresholds: Thresholds | None = None) -> Report:
+    """(n, k) outputs, of a class head, of a pair head or cosines, against the truth."""
+    return _REPORTS[truth.row_type](found, truth, thresholds or {})
+
+
+def positives_search(left: NDArray[np.int64], right: NDArray[np.int64]) -> Search:
+    """A search for the right text of each positive pair among all right texts; arguments are places in a table."""
+    queries, query = np.unique(left, return_inverse=True)
+    corpus, document = np.unique(right, return_inverse=True)
+    judged = np.unique(np.column_stack([query, document]), axis=0)
+    return Search(queries, corpus, judged, np.ones(len(judged), dtype=np.int64))
+
+
+def _classes(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> ClassReport:
+    return class_report(truth.values, most_likely(found), truth.classes)
+
+
+def _scores(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> ScoreReport:
+    return score_report(truth.values, found[:, 0])
+
+
+def _binary(found: NDArray[np.float32], truth: Truth, thresholds: Thresholds) -> PairReport:
+    return pair_report(truth.values > 0.5, found[:, 0], **thresholds)
+
+
+def _triplets(found: NDArray[np.float32], _truth: Truth, _: Thresholds) -> TripletReport:
+    return triplet_report(found[:, 0], found[:, 1])
+
+
+def _ranking(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> RankingReport:
+    documents = truth.documents
+    if documents is None:
+        documents = [f"{row:0{len(str(len(found)))}}" for row in range(len(found))]  # in the order of the rows
+    return ranking_report(truth.queries, documents, truth.values, found[:, 0])
+
+
+_REPORTS: dict[RowType, Callable[[NDArray[np.float32], Truth, Thresholds], Report]] = {
+    RowType.LABELED: _classes,
+    RowType.SCORED_PAIRS: _scores,
+    RowType.BINARY_PAIRS: _binary,
+    RowType.TRIPLETS: _triplets,
+    RowType.RANKING: _ranking,
+}
