@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import asdict
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import cosine
@@ -231,26 +224,3 @@ def test_a_model_of_nan_is_refused():
         evaluate_scores(opened.model, table, LEFT, RIGHT, np.zeros(7), batch_size=4)
     with pytest.raises(SettingError, match="scores must be numbers, got nan"):
         evaluate_ranking(opened.model, table, LEFT, RIGHT, np.ones(7, dtype=np.int64), batch_size=4)
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("processes")
-def test_two_processes_have_the_same_vectors_and_reports_as_one(opened, table, tmp_path):
-    """Each encodes its share; both have all to the bit, and what one process has to rounding."""
-    script = Path(__file__).with_name("embed_in_company.py")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, str(script), json.dumps(TEXTS), str(tmp_path)], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    alone = embed_table(opened.model, table, batch_size=2)
-    left, right = np.arange(len(TEXTS)), np.roll(np.arange(len(TEXTS)), 1)
-    report = asdict(evaluate_pairs(opened.model, table, left, right, left % 2, batch_size=2))
-    found = [np.load(tmp_path / f"rank-{rank}.npy") for rank in (0, 1)]
-    told = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
-    assert found[0].tobytes() == found[1].tobytes()
-    np.testing.assert_allclose(found[0], alone, rtol=1e-5, atol=1e-6)
-    assert told[0] == told[1]
-    assert told[0]["scores"] == pytest.approx(report["scores"], abs=1e-6)
-    assert told[0]["threshold"] == pytest.approx(report["threshold"], abs=1e-6)

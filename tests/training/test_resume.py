@@ -20,8 +20,6 @@ from .runs import digest, losses, recipe_for, train_in_child, write_texts
 STEPS = 18  # 48 training rows in batches of 8, three epochs
 OBJECTIVES = ("cross-entropy", "triple-entropy", "cross-entropy+supcon")
 
-pytestmark = pytest.mark.xdist_group("resume")
-
 
 @pytest.fixture(scope="module")
 def children() -> Any:
