@@ -38,10 +38,10 @@ demo: $(VENV)/.installed  ## fine-tune the default encoder on the sample data, e
 	$(BIN)/nearfar predict $(DEMO) examples/unseen.txt
 
 quick: check  ## while working, under 2 minutes: make check and the fast part of the tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow" $(QUICK)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(QUICK)
 
 test: $(VENV)/.installed-dev  ## run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -50,7 +50,7 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 coverage: $(VENV)/.installed-dev  ## run all tests and print how much of src they execute; details in htmlcov/
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html
 
 docs: $(VENV)/.installed-dev  ## build the documentation into site/
 	$(BIN)/python -m mkdocs build --strict

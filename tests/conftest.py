@@ -1,19 +1,32 @@
-"""What all tests share: no network, no thread warnings, Ctrl-C that works, and room for torch to start slowly."""
+"""What all tests share: no network, no thread warnings, Ctrl-C that works, time for torch to start, slow files first."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 
 os.environ.update(
-    HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
+    HF_HUB_OFFLINE="1",
+    TRANSFORMERS_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    TOKENIZERS_PARALLELISM="false",
     OMP_NUM_THREADS="1",  # several test processes run side by side: threads that wait for each other only slow them
-)  # fmt: skip
+)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells leave it to what they start in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("nearfar", deadline=None)  # the first call into torch takes as long as it takes
 settings.load_profile("nearfar")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most slow tests first: ``make test`` gives whole files to its processes, and the short ones at
+    the end let all of them finish together. Within a file the order stays."""
+    tests = Counter(item.path for item in items)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (-slow[item.path], -tests[item.path], str(item.path)))

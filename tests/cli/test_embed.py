@@ -26,8 +26,6 @@ from nearfar.encoding import vectors as vectors_module
 from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
 from nearfar.errors import DataError, OutputError
 
-pytestmark = pytest.mark.xdist_group("embed")
-
 W = 8
 """Rows in a window of these tests."""
 WORDS = ("apple", "hammer", "a ripe plum on a table", "saw", "pears, cherries and grapes in an old bowl", "nail")

@@ -17,8 +17,6 @@ import nearfar
 from nearfar.experiments.records import read_plan, read_records, scores_of
 from nearfar.experiments.statistics import summarize
 
-pytestmark = pytest.mark.xdist_group("tune")
-
 SMALL = (
     "--encoder", "toy", "--set", "training.epochs=1", "--set", "batches.size=8", "--folds", "2", "--rounds", "1",
     "--minutes", "30",

@@ -60,4 +60,4 @@ def test_the_hosted_ci_calls_make_targets_only():
 @pytest.mark.parametrize("target", ["test", "coverage"])
 def test_coverage_runs_the_tests_as_make_test_does(target):
     [command] = recipe(target)
-    assert command.startswith("python -m pytest -n 2 --dist loadgroup")
+    assert command.startswith("python -m pytest -n 2 --dist loadfile --no-loadscope-reorder")
