@@ -23,7 +23,7 @@ def page() -> str:
     sections = [INTRODUCTION]
     for name, command in _commands(root):
         arguments = [param for param in command.params if param.param_type_name == "argument"]
-        options = [param for param in command.params if param.param_type_name == "option"]
+        options = [param for param in command.params if param.param_type_name == "option" and not param.hidden]
         usage = " ".join([f"nearfar {name}", "[OPTIONS]", *(_placeholder(each) for each in arguments)])
         lines = [f"## {name}", "", " ".join(command.help.split()), "", f"`{usage}`", ""]
         if arguments:

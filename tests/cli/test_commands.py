@@ -190,13 +190,9 @@ def test_check_tells_what_is_in_a_file(folder):
 @pytest.mark.parametrize(
     ("rows", "classes", "end"),
     [
-        ("one apple,fruit\ntwo plums,fruit\na saw,tool\na drill,tool\n", "2 classes", "nothing is wrong with it\n"),
-        (
-            "one apple,fruit\ntwo plums,fruit\na saw,tool\n",
-            "2 classes",
-            "nothing is wrong with it, but mind the note\n",
-        ),
-        ("one apple,fruit\ntwo plums,fruit\n", "1 class ", "nothing is wrong with it, but mind the note\n"),
+        ("one apple,fruit\ntwo plums,fruit\na saw,tool\na drill,tool\n", "2 classes", "no problems\n"),
+        ("one apple,fruit\ntwo plums,fruit\na saw,tool\n", "2 classes", "no problems, but see the note\n"),
+        ("one apple,fruit\ntwo plums,fruit\n", "1 class ", "no problems, but see the note\n"),
     ],
 )
 def test_check_ends_with_what_comes_of_it(folder, rows, classes, end):

@@ -20,11 +20,15 @@ import pytest
 
 import nearfar
 from nearfar.cli import embed, main, windows
+from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout, read, stream
 from nearfar.encoding import Model
 from nearfar.encoding import vectors as vectors_module
 from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
 from nearfar.errors import DataError, OutputError
+
+load = nearfar.load
+"""As it is before the tests put a model that is open already in its place."""
 
 W = 8
 """Rows in a window of these tests."""
@@ -67,7 +71,7 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Model) -> No
     """A folder of its own, small windows, and the toy encoder without the seconds of opening it again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(embed, "WINDOW", W)
-    monkeypatch.setattr(embed, "load", lambda name: model if name == "toy" else nearfar.load(name))
+    monkeypatch.setattr(nearfar.encoding, "load", lambda name: model if name == "toy" else load(name))
 
 
 class Stop(BaseException):
@@ -157,7 +161,7 @@ def test_pairs_are_embedded_by_a_model_of_pairs(model, monkeypatch):
     from dataclasses import replace
 
     joined = Model(model.model, model.tokenizer, replace(model.card, joined=True))
-    monkeypatch.setattr(embed, "load", lambda _name: joined)
+    monkeypatch.setattr(nearfar.encoding, "load", lambda _name: joined)
     assert call("embed", "toy", "pairs.jsonl", "--out", "v.npy")[0] == 0
     expected = joined.embed([(row["text_a"], row["text_b"]) for row in rows])
     np.testing.assert_allclose(np.load("v.npy"), expected, atol=1e-5)
@@ -405,11 +409,11 @@ def whole(tmp_path: Path) -> bytes:
 IN_CHILDREN = """
 import io, json, os, resource, signal, sys
 os.chdir(sys.argv[1])
-import nearfar
+import nearfar.encoding
 from nearfar.cli import embed, main
 embed.WINDOW, limit = int(sys.argv[2]), int(sys.argv[3])
 model = nearfar.load("toy")
-embed.load = lambda name: model
+nearfar.encoding.load = lambda name: model
 
 def counted(function, number, calls=[0]):
     def called(*arguments, **settings):
@@ -467,7 +471,7 @@ def fates(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Any:
     write_rows(folder / "rows.jsonl", FEW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embed, "WINDOW", W)
-        patch.setattr(embed, "load", lambda _name: model)
+        patch.setattr(nearfar.encoding, "load", lambda _name: model)
         assert call("embed", "toy", str(folder / "rows.jsonl"), "--out", str(folder / "whole.npy"))[0] == 0
     limit = len(header((FEW, 64))) + (W + W // 2) * 64 * 4
     done = subprocess.run(
@@ -624,7 +628,7 @@ def test_another_model_or_source_is_not_continued(change, model, monkeypatch):
 
             from nearfar.encoding.toy import toy_tokenizer
 
-            other = nearfar.load("toy")
+            other = load("toy")
             if change == "weights":
                 next(other.model.parameters()).data[3, 5] += 1e-3
             elif change == "pooling":
@@ -632,7 +636,7 @@ def test_another_model_or_source_is_not_continued(change, model, monkeypatch):
             else:
                 other.tokenizer = toy_tokenizer()
                 other.tokenizer.add_tokens(["wrench"])
-            patch.setattr(embed, "load", lambda _name: other)
+            patch.setattr(nearfar.encoding, "load", lambda _name: other)
         status, _, errors = call("embed", *arguments, "--resume")
     assert status == 1
     assert f"because this has changed: {CHANGES[change]}. Start anew" in errors
@@ -755,13 +759,13 @@ def test_a_terminal_has_a_bar_that_every_batch_moves(whole, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     reached: list[int] = []
-    reach = embed.Bar.reach
+    reach = EmbeddingProgress.reach
 
-    def watching(self: embed.Bar, done: int) -> None:
+    def watching(self: EmbeddingProgress, done: int) -> None:
         reached.append(done)
         reach(self, done)
 
-    monkeypatch.setattr(embed.Bar, "reach", watching)
+    monkeypatch.setattr(EmbeddingProgress, "reach", watching)
     status, out, errors = call("embed", "toy", "rows.jsonl", "--out", "v.npy", "--batch-size", "4", "--resume")
     assert status == 0
     assert out == b""

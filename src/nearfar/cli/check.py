@@ -1,117 +1,134 @@
-"""``nearfar check``: a data file looked over."""
+"""``nearfar check``: what a data file contains, and everything that is wrong with it."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from nearfar.data import Examination, Layout, Records, examine, read
+from nearfar.cli import options
 from nearfar.errors import DataError, NearfarError, counted, problem_list
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nearfar.data import Examination, Layout, Records
 
 PERCENTILES = (50, 90, 95, 99, 100)
 SHOWN_CLASSES = 30
 
 
-def check_command(source: str, layout: Layout, encoder: str | None, *, as_json: bool) -> bool:
-    """Print what is in a source; returns whether it can be trained on as it is."""
-    found = examine(source, layout)
-    lengths, remark = _lengths(source, layout, encoder, found) if encoder and source != "-" else (None, None)
-    if as_json:
-        sys.stdout.write(json.dumps({**found.to_dict(), "token_lengths": lengths}, ensure_ascii=False, indent=2) + "\n")
-        return not found.problems
-    console = Console()
-    if found.rows or not found.structural:
-        _print_summary(console, found, lengths, encoder, remark)
-    if found.problems:
-        console.print(problem_list(found.problems), highlight=False, soft_wrap=True, markup=False)
-        if found.dropped and not found.structural:
-            total = sum(found.dropped.values())
-            console.print(f"--invalid drop would leave out {total:,} of {found.rows:,} rows.", highlight=False)
-    else:
-        mind = ", but mind the note" + "s" * (len(found.notes) > 1) if found.notes else ""
-        console.print(f"nothing is wrong with it{mind}", highlight=False)
-    return not found.problems
-
-
-def _print_summary(
-    console: Console, found: Examination, lengths: dict[str, int] | None, encoder: str | None, remark: str | None
+def check(
+    source: options.Data,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    score: options.Score = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Encoder whose tokens are counted; 'none' leaves token lengths out.")
+    ] = "minilm",
+    json_: options.Json = False,
 ) -> None:
-    table = Table(show_header=False, title=Text(found.source, style="italic"), title_justify="left")
-    table.add_column()
-    table.add_column()
-    table.add_row("rows", f"{found.rows:,}" + (f", {found.usable:,} usable" if found.usable != found.rows else ""))
-    if found.shape:
-        what = {
+    """Check a data file: rows, classes, lengths, duplicates, and everything that is wrong with it."""
+    from rich.console import Console
+
+    from nearfar.data import Layout, examine
+
+    layout = Layout(text=text, pair=pair, label=label, score=score)
+    encoder = None if encoder in (None, "", "none") or source == "-" else encoder
+    result = examine(source, layout)
+    lengths = _token_lengths(source, layout, encoder, result) if encoder else None
+    if json_:
+        counts = lengths if isinstance(lengths, dict) else None
+        values = {**result.to_dict(), "token_lengths": counts}
+        sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+        raise typer.Exit(1 if result.problems else 0)
+    console = Console()
+    if result.rows or not result.structural:
+        console.print(_summary(result, lengths, encoder), markup=False, highlight=False)
+    if result.problems:
+        console.print(problem_list(result.problems), highlight=False, soft_wrap=True, markup=False)
+        if result.dropped and not result.structural:
+            total = sum(result.dropped.values())
+            console.print(f"--invalid drop would leave out {total:,} of {result.rows:,} rows.", highlight=False)
+    else:
+        see = f", but see the note{'s' * (len(result.notes) > 1)}" if result.notes else ""
+        console.print(f"no problems{see}", highlight=False)
+    raise typer.Exit(1 if result.problems else 0)
+
+
+def _summary(result: Examination, lengths: dict[str, int] | str | None, encoder: str | None) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "", show_header=False, title=Text(result.source, style="italic"), title_justify="left")
+    table.add_row("rows", f"{result.rows:,}" + (f", {result.usable:,} usable" if result.usable != result.rows else ""))
+    if result.shape:
+        shape = {
             "texts": "single texts",
             "pairs": "pairs of texts",
             "triplets": "triplets of texts",
-            "ranking": f"{found.queries:,} queries with documents",
-        }[found.shape]
-        score = " with their relevance" if found.shape == "ranking" else " with scores"
-        table.add_row("shape", what + {"label": " with labels", "score": score, None: ""}[found.target])
-    if found.classes:
-        listed = sorted(found.classes.items(), key=lambda item: -item[1])
-        text = ", ".join(f"{name} {count:,}" for name, count in listed[:SHOWN_CLASSES])
-        table.add_row(
-            counted(len(found.classes), "class", "classes"), text + (" ..." if len(listed) > SHOWN_CLASSES else "")
-        )
-    tokens = f"tokens ({encoder})"
-    if lengths is not None:
-        text = ", ".join(f"{name} {value}" for name, value in lengths.items())
-        table.add_row(tokens, text + ("; both texts of a pair together" if _joined(found) else ""))
-    elif remark:
-        table.add_row(tokens, remark)
-    table.add_row("blank lines", f"{found.blank_lines:,}, skipped" if found.blank_lines else "none")
-    table.add_row("empty texts", _counted(len(found.empty), [str(line) for line in found.empty]))
-    repeats = [f"{again} repeats {first}" for first, again in found.duplicates.examples]
-    table.add_row("duplicates", _counted(found.duplicates.count, repeats))
-    clashes = [f"{c.lines[0]} {c.labels[0]!r} and {c.lines[1]} {c.labels[1]!r}" for c in found.conflicts]
-    table.add_row("same text, two labels", _counted(found.conflict_count, clashes))
-    if found.dropped:
-        table.add_row("would be dropped", ", ".join(f"{count:,} ({reason})" for reason, count in found.dropped.items()))
-    for note in found.notes:
+            "ranking": f"{result.queries:,} queries with documents",
+        }[result.shape]
+        score = " with their relevance" if result.shape == "ranking" else " with scores"
+        table.add_row("shape", shape + {"label": " with labels", "score": score, None: ""}[result.target])
+    if result.classes:
+        largest_first = sorted(result.classes.items(), key=lambda item: -item[1])
+        listed = ", ".join(f"{name} {count:,}" for name, count in largest_first[:SHOWN_CLASSES])
+        more = " ..." if len(largest_first) > SHOWN_CLASSES else ""
+        table.add_row(counted(len(result.classes), "class", "classes"), listed + more)
+    if isinstance(lengths, dict):
+        counts = ", ".join(f"{name} {value}" for name, value in lengths.items())
+        lengths = counts + ("; both texts of a pair together" if _joined(result) else "")
+    if lengths:
+        table.add_row(f"tokens ({encoder})", lengths)
+    table.add_row("blank lines", f"{result.blank_lines:,}, skipped" if result.blank_lines else "none")
+    table.add_row("empty texts", _with_lines(len(result.empty), [str(line) for line in result.empty]))
+    repeats = [f"{again} repeats {first}" for first, again in result.duplicates.examples]
+    table.add_row("duplicates", _with_lines(result.duplicates.count, repeats))
+    conflicts = [f"{c.lines[0]} {c.labels[0]!r} and {c.lines[1]} {c.labels[1]!r}" for c in result.conflicts]
+    table.add_row("same text, two labels", _with_lines(result.conflict_count, conflicts))
+    if result.dropped:
+        reasons = ", ".join(f"{count:,} ({reason})" for reason, count in result.dropped.items())
+        table.add_row("would be dropped", reasons)
+    for note in result.notes:
         table.add_row("note", note)
-    console.print(table, markup=False, highlight=False)
+    return table
 
 
-def _counted(count: int, examples: list[str]) -> str:
+def _with_lines(count: int, examples: list[str]) -> str:
     return f"{count:,}: lines {', '.join(examples[:5])}" + (" ..." if count > 5 else "") if count else "none"
 
 
-def _joined(found: Examination | Records) -> bool:
-    """Whether both texts of a pair are read as one: with labels, unless a pair objective is named."""
-    return found.shape == "pairs" and found.target == "label"
+def _joined(data: Examination | Records) -> bool:
+    """Whether both texts of a pair are one input (cross-encoder): with labels, unless a pair objective is named."""
+    return data.shape == "pairs" and data.target == "label"
 
 
-def _as_read(records: Records) -> Sequence[Sequence[str]]:
-    """One column of all texts, for each is cut by itself; two where both texts of a pair are read as one."""
-    return records.texts if _joined(records) else [[text for column in records.texts for text in column]]
+def _token_lengths(source: str, layout: Layout, encoder: str, result: Examination) -> dict[str, int] | str | None:
+    """Percentiles of the input lengths in tokens, or why they are not counted."""
+    from nearfar.data import read
 
-
-def _lengths(source: str, layout: Layout, encoder: str, found: Examination) -> tuple[dict[str, int] | None, str | None]:
-    """Percentiles of the lengths in tokens of what is read at once; none of it is worth a failure."""
-    if not found.usable:
-        return None, None
+    if not result.usable:
+        return None
     try:
         records = read(source, layout, invalid="drop")
     except DataError:
-        return None, "not counted: the file itself is at fault"
+        return "not counted: the file cannot be read as a whole"
+    # Each text is truncated by itself, but both texts of a pair together where they are one input.
+    texts = records.texts if _joined(records) else [[text for column in records.texts for text in column]]
     try:
         import numpy as np
 
         from nearfar.encoding import find, tokenize
         from nearfar.encoding.encoder import open_tokenizer, quiet_transformers
 
-        with quiet_transformers():  # it warns of texts longer than the encoder reads, which is what we count
-            table = tokenize(open_tokenizer(find(encoder)), _as_read(records), max_length=1_000_000)
-        counts: Any = np.percentile(table.lengths, PERCENTILES, method="higher")
+        with quiet_transformers():  # it warns of texts longer than the maximum, which are counted here
+            lengths = tokenize(open_tokenizer(find(encoder)), texts, max_length=1_000_000).lengths
     except NearfarError as error:
-        return None, f"not counted: {str(error).splitlines()[0]}"
+        return f"not counted: {str(error).splitlines()[0]}"
     names = [f"{p} %" if p < 100 else "longest" for p in PERCENTILES]
-    return {name: int(value) for name, value in zip(names, counts, strict=True)}, None
+    counts = np.percentile(lengths, PERCENTILES, method="higher")
+    return {name: int(value) for name, value in zip(names, counts, strict=True)}

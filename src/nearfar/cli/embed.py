@@ -1,42 +1,47 @@
-"""``nearfar embed``: texts to a file of vectors, in the memory of one window however long the file is."""
+"""``nearfar embed``: texts to a file of embeddings, with the memory of one window however long the file is."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+import typer
 
-from nearfar.cli.predict import check_target, handling, texts_for
-from nearfar.cli.windows import Survey, Windows
-from nearfar.data import Layout
-from nearfar.encoding import Model, load
-from nearfar.encoding.vectors import DTYPE, VectorFile, account_of, fingerprint, header, part_of
+from nearfar.cli import options
 from nearfar.errors import DataError, Interrupted, OutputError, counted
-from nearfar.training.progress import LINES, duration
+
+if TYPE_CHECKING:
+    from nearfar.cli.progress import EmbeddingProgress
+    from nearfar.cli.windows import Survey, Windows
+    from nearfar.encoding import Model
+    from nearfar.encoding.vectors import VectorFile
 
 WINDOW = 8_192
 """Rows that are read, sorted by length, embedded and written together."""
 
 
-def embed_command(
-    model_name: str,
-    source: str,
-    out: str,
-    layout: Layout,
-    invalid: str | None,
-    batch_size: int,
-    *,
-    resume: bool,
-    overwrite: bool,
+def embed(
+    model: options.Model,
+    source: options.Data,
+    out: Annotated[str, typer.Option("--out", help="A .npy file, or - for standard output.")],
+    text: options.Text = None,
+    invalid: options.Invalid = None,
+    batch_size: options.BatchSize = 64,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
-    """Write one vector a row, as .npy: first a pass that only checks and counts, then one that embeds."""
+    """Compute embeddings: a NumPy file with one float32 row per text."""
+    from rich.console import Console
+
+    from nearfar.cli.predict import check_target, handling, texts_for
+    from nearfar.cli.windows import Windows
+    from nearfar.data import Layout
+    from nearfar.encoding import load
+    from nearfar.encoding.vectors import VectorFile, account_of, fingerprint, header, part_of
+
     choice = handling(invalid)
     target = None if out == "-" else Path(out)
     if resume and target is None:
@@ -44,50 +49,43 @@ def embed_command(
     if target is not None:
         if resume and not overwrite and target.is_file() and not part_of(target).exists():
             account_of(target).unlink(missing_ok=True)
-            _say(f"{out}: the file is whole; there is nothing to resume. Replace it with --overwrite.")
+            _print(f"{out}: the file is complete; there is nothing to resume. Replace it with --overwrite.")
             return
         check_target(out, overwrite=overwrite)
-    model = load(model_name)
-    rows = Windows(source, layout, invalid=choice, size=WINDOW)
-    survey = _survey(rows)
-    texts_for(survey.first, model)  # single texts where the model reads pairs are refused now
+    loaded = load(model)
+    rows = Windows(source, Layout(text=text), invalid=choice, size=WINDOW)
+    console = Console(stderr=True)
+    with console.status("checking the rows") if console.is_terminal else nullcontext():
+        survey = rows.survey()
+    texts_for(survey.first, loaded)  # refuses single texts for a model of pairs before the work
     for note in survey.notes:
-        _say(f"note: {source}: {note}")
-    shape = (survey.rows, model.model.dim)
+        _print(f"note: {source}: {note}")
+    shape = (survey.rows, loaded.model.dim)
     if target is None:
         sys.stdout.buffer.write(header(shape))
-        _embed(model, rows, survey, batch_size, 0, _to_standard_output)
+        _embed_windows(loaded, rows, survey, batch_size, 0, _to_standard_output)
         sys.stdout.buffer.flush()
         return
-    origin = {**fingerprint(model), "rows": survey.rows, "texts": survey.digest, "window": WINDOW}
+    origin = {**fingerprint(loaded), "rows": survey.rows, "texts": survey.digest, "window": WINDOW}
     with VectorFile(target, shape, origin) as vectors:
-        about = _about(vectors, resume=resume)
+        note_on_earlier_run = _earlier_run(vectors, resume=resume)
         start = vectors.open(resume=resume)
-        if about:
-            _say(about)
+        if note_on_earlier_run:
+            _print(note_on_earlier_run)
         try:
-            _embed(model, rows, survey, batch_size, start, vectors.append)
+            _embed_windows(loaded, rows, survey, batch_size, start, vectors.append)
         except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped after {vectors.done:,} of {counted(survey.rows, 'text')}; continue with --resume."
-            ) from None
-        except DataError:  # the source is no longer what it was, so some of the vectors may be of other texts
+            message = f"stopped after {vectors.done:,} of {counted(survey.rows, 'text')}; continue with --resume."
+            raise Interrupted(message) from None
+        except DataError:  # the source has changed, so some of the embeddings may be of other texts
             vectors.discard()
             raise
         vectors.finish()
-    _say(f"{counted(shape[0], 'vector')} of {shape[1]} numbers in {out}")
+    _print(f"{counted(shape[0], 'vector')} of {shape[1]} numbers in {out}")
 
 
-def _survey(rows: Windows) -> Survey:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return rows.survey()
-    with console.status("checking the rows"):
-        return rows.survey()
-
-
-def _about(vectors: VectorFile, *, resume: bool) -> str | None:
-    """What to say of an earlier run that did not finish."""
+def _earlier_run(vectors: VectorFile, *, resume: bool) -> str | None:
+    """What to report of an earlier run that did not finish."""
     left = vectors.unfinished()
     if resume:
         if left is None:
@@ -98,22 +96,20 @@ def _about(vectors: VectorFile, *, resume: bool) -> str | None:
     if left.changed:
         return f"note: the unfinished vectors of another run in {vectors.part.name} are replaced"
     return (
-        f"note: starting anew, though {left.done:,} of {counted(left.rows, 'vector')} were in {vectors.part.name}; "
+        f"note: starting again, though {left.done:,} of {counted(left.rows, 'vector')} were in {vectors.part.name}; "
         "--resume would have continued"
     )
 
 
-def _embed(
-    model: Model,
-    rows: Windows,
-    survey: Survey,
-    batch_size: int,
-    start: int,
-    write: Callable[[NDArray[np.float32]], None],
+def _embed_windows(
+    model: Model, rows: Windows, survey: Survey, batch_size: int, start: int, write: Callable[[Any], None]
 ) -> None:
     """Embed all rows from ``start`` on, window by window."""
+    from nearfar.cli.predict import texts_for
+    from nearfar.cli.progress import EmbeddingProgress
+
     done = 0
-    with _progress(survey.rows, start) as progress, _watched(model, progress):
+    with EmbeddingProgress(survey.rows, start) as progress, _moved_by_batches(progress, model):
         for window in rows.again(survey):
             done += len(window)
             if start < done and len(window):
@@ -121,13 +117,17 @@ def _embed(
                 progress.reach(done)
 
 
-def _to_standard_output(vectors: NDArray[np.float32]) -> None:
+def _to_standard_output(vectors: Any) -> None:
+    import numpy as np
+
+    from nearfar.encoding.vectors import DTYPE
+
     sys.stdout.buffer.write(np.ascontiguousarray(vectors, dtype=DTYPE).data)
 
 
 @contextmanager
-def _watched(model: Model, progress: Bar | Lines) -> Iterator[None]:
-    """Every batch moves the bar; a window of an encoder that is slow would hold it for minutes."""
+def _moved_by_batches(progress: EmbeddingProgress, model: Model) -> Iterator[None]:
+    """Every batch moves the bar: a window may take a slow encoder minutes."""
     handle = model.model.register_forward_hook(lambda _model, _inputs, output: progress.add(len(output.embedding)))
     try:
         yield
@@ -135,79 +135,5 @@ def _watched(model: Model, progress: Bar | Lines) -> Iterator[None]:
         handle.remove()
 
 
-@contextmanager
-def _progress(rows: int, start: int) -> Iterator[Bar | Lines]:
-    console = Console(stderr=True)
-    progress = Bar(console, rows, start) if console.is_terminal else Lines(rows, start)
-    try:
-        yield progress
-    finally:
-        progress.close()
-
-
-class Pace:
-    """How fast the texts of this process go, and how long the others will take."""
-
-    def __init__(self, rows: int, start: int) -> None:
-        self.rows = rows
-        self.start = start
-        self.began = time.perf_counter()
-
-    def words(self, done: int) -> tuple[str, str]:
-        """Texts a second, time left."""
-        speed = (done - self.start) / max(time.perf_counter() - self.began, 1e-9)
-        return f"{speed:,.0f}", duration((self.rows - done) / speed) if speed else "-"
-
-
-class Bar:
-    """A live bar, for a terminal."""
-
-    def __init__(self, console: Console, rows: int, start: int) -> None:
-        self.done = start
-        self.pace = Pace(rows, start)
-        self.bar = Progress(
-            TextColumn("embedding"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]} texts/s  {task.fields[left]} left"), console=console,
-        )  # fmt: skip
-        self.task = self.bar.add_task("", total=rows, completed=start, speed="-", left="-")
-        self.bar.start()
-
-    def add(self, texts: int) -> None:
-        """So many more are computed."""
-        self.reach(self.done + texts)
-
-    def reach(self, done: int) -> None:
-        """So many are written."""
-        self.done = done
-        speed, left = self.pace.words(done)
-        self.bar.update(self.task, completed=done, speed=speed, left=left)
-
-    def close(self) -> None:
-        """Leave the bar as it is and give the terminal back."""
-        self.bar.stop()
-
-
-class Lines:
-    """A line now and then, for files and pipes; none when the first would be the last."""
-
-    def __init__(self, rows: int, start: int) -> None:
-        self.rows = rows
-        self.pace = Pace(rows, start)
-        self.last = start
-
-    def add(self, texts: int) -> None:
-        """Lines tell only of what is written."""
-
-    def reach(self, done: int) -> None:
-        """So many are written."""
-        if done - self.last >= self.rows / LINES and done < self.rows:
-            self.last = done
-            speed, left = self.pace.words(done)
-            _say(f"{done:,}/{self.rows:,} texts  {speed} texts/s  {left} left")
-
-    def close(self) -> None:
-        """Nothing is left to do."""
-
-
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(f"{text}\n")

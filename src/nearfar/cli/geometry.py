@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.cli.embed import WINDOW, Bar, Lines
+from nearfar.cli.embed import WINDOW
 from nearfar.cli.predict import handling, one_standard_input, say_notes
+from nearfar.cli.progress import EmbeddingProgress
 from nearfar.cli.windows import Survey, Windows
 from nearfar.data import Layout, read
 from nearfar.encoding import Model, load
@@ -111,9 +111,9 @@ def whiten_command(
     texts = list(dict.fromkeys(text for column in records.texts for text in column))
     if len(texts) < 2:
         raise DataError([_one_text(source, texts[0])])
-    with _watched(len(texts)) as watch:
+    with EmbeddingProgress(len(texts)) as progress:
         mapped, notes = straightened(
-            model, texts, method=chosen, dims=dims, remove=remove, batch_size=batch_size, watch=watch
+            model, texts, method=chosen, dims=dims, remove=remove, batch_size=batch_size, watch=progress.reach
         )
     open_output(out, resume=False)
     save_straightened(mapped, out, origin=model_name)
@@ -129,17 +129,6 @@ def _one_text(source: str, text: str) -> Problem:
         source, "a map is fitted to texts that differ, and there is only one", value=text,
         remedy="Give texts like those that the model is meant for, ten for each direction or more.",
     )  # fmt: skip
-
-
-@contextmanager
-def _watched(total: int) -> Iterator[Callable[[int], None]]:
-    """Whom to tell how many texts are done."""
-    console = Console(stderr=True)
-    progress = Bar(console, total, 0) if console.is_terminal else Lines(total, 0)
-    try:
-        yield progress.reach
-    finally:
-        progress.close()
 
 
 def _space(
@@ -165,12 +154,12 @@ def _embedded(model: Model, rows: Windows, survey: Survey, batch_size: int, targ
     total = survey.rows * len(survey.first.texts)
     vectors: Any = open_memmap(target, mode="w+", dtype=np.float32, shape=(total, model.model.dim))
     done = 0
-    with _watched(total) as watch:
+    with EmbeddingProgress(total) as progress:
         for texts in _texts(rows, survey):
             found = embed_table(model.model, model.tokenize(texts), batch_size=batch_size)
             vectors[done : done + len(texts)] = found
             done += len(texts)
-            watch(done)
+            progress.reach(done)
     vectors.flush()
     return np.load(target, mmap_mode="r")  # type: ignore[no-any-return]
 

@@ -6,37 +6,70 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, TYPE_CHECKING, Annotated
 
-from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
-from nearfar.cli.search import embed_texts
-from nearfar.data import Layout, read
-from nearfar.encoding import load
+import typer
+
+from nearfar.cli import options
 from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
-from nearfar.pipeline.corpora import read_corpus
-from nearfar.pipeline.evaluate import require_vectors
-from nearfar.pipeline.hard_negatives import Mined, Mining, mine
+
+if TYPE_CHECKING:
+    from nearfar.pipeline.hard_negatives import Mined, Mining
 
 FORMS = ("triplets", "pairs")
 POWERS = "powers"
 
 
-def mine_command(
-    model_name: str,
-    source: str,
-    out: str,
-    layout: Layout,
-    invalid: str | None,
-    batch_size: int,
-    settings: Mining,
-    *,
-    corpus: str | None,
-    corpus_text: str | None,
-    form: str,
-    oversample: bool,
-    overwrite: bool,
+def mine(
+    model: options.Model,
+    source: options.Data,
+    out: Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option("--corpus", metavar="FILE", help="Where negatives come from; unset: the right texts of FILE."),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--as", metavar="triplets|pairs", help="Rows to write: triplets, or pairs with label 1 or 0.")
+    ] = "triplets",
+    positions: Annotated[
+        str,
+        typer.Option(
+            metavar="A-B|powers",
+            help="Ranks that negatives are drawn from, 1 being the nearest text; powers: the ranks 100 + 2^j.",
+        ),
+    ] = "10-50",
+    per_anchor: Annotated[
+        int | None, typer.Option(min=1, help="Negatives of an anchor; unset: 5 of a window, all of the powers.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="How far below those of all positives a negative's cosine must be.")
+    ] = None,
+    max_score: Annotated[float | None, typer.Option(help="Highest cosine of a negative with its anchor.")] = None,
+    oversample: Annotated[
+        bool, typer.Option("--oversample", help="Repeat positive pairs until there are as many as negative ones.")
+    ] = False,
+    seed: options.Seed = 2,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    score: options.Score = None,
+    corpus_text: options.CorpusText = None,
+    invalid: options.Invalid = None,
+    batch_size: options.BatchSize = 64,
+    overwrite: options.Overwrite = False,
 ) -> None:
-    """Write one JSON object a triplet or pair, and say what was passed over."""
+    """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives."""
+    from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
+    from nearfar.cli.search import embed_texts
+    from nearfar.data import Layout, read
+    from nearfar.encoding import load
+    from nearfar.pipeline import hard_negatives
+    from nearfar.pipeline.corpora import read_corpus
+    from nearfar.pipeline.evaluate import require_vectors
+
+    settings = hard_negatives.Mining(
+        window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
+    )
     choice = handling(invalid)
     if form not in FORMS:
         raise SettingError(f"--as is {' or '.join(FORMS)}, got {form!r}.{did_you_mean(form, FORMS)}")
@@ -46,16 +79,16 @@ def mine_command(
         raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
     one_standard_input(source, corpus)
     check_target(out, overwrite=overwrite)
-    model = load(model_name)
-    require_vectors(model)
-    records = read(source, layout, invalid=choice)
+    loaded = load(model)
+    require_vectors(loaded)
+    records = read(source, Layout(text=text, pair=pair, label=label, score=score), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
     notes = [f"{source}: {note}" for note in records.notes]
     notes += [] if searched is None else [f"{corpus}: {note}" for note in searched.notes]
-    mined = mine(
-        records, lambda texts: embed_texts(model, texts, batch_size), settings,
-        corpus=None if searched is None else searched.texts,
-    )  # fmt: skip
+    documents = None if searched is None else searched.texts
+    mined = hard_negatives.mine(
+        records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents
+    )
     if not mined.found:
         raise DataError([_nothing(corpus or source, mined, settings)])
     written = 0

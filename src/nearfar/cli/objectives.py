@@ -1,45 +1,55 @@
-"""``nearfar objectives``: what exists, for which data, from which paper."""
+"""``nearfar objectives``: all objectives, the data they read, and their papers."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
+from nearfar.cli import options
 from nearfar.errors import SettingError, did_you_mean
-from nearfar.recipe import OBJECTIVES
-from nearfar.recipe.reference import describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
-def objectives_command(name: str | None, *, as_json: bool) -> None:
-    """All objectives in a table, or one of them whole."""
+def objectives(
+    name: Annotated[str | None, typer.Argument(help="One objective, with all its settings.")] = None,
+    json_: options.Json = False,
+) -> None:
+    """List the training objectives, the data they read, and their papers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from nearfar.recipe import OBJECTIVES
+    from nearfar.recipe.reference import describe
+
     if name is not None and name not in OBJECTIVES:
         raise SettingError(
             f"there is no objective {name!r}.{did_you_mean(name, list(OBJECTIVES))} There are: {', '.join(OBJECTIVES)}."
         )
-    found: dict[str, dict[str, Any]] = {
+    descriptions: dict[str, dict[str, Any]] = {
         key: describe(table) for key, table in OBJECTIVES.items() if name in (None, key)
     }
-    if as_json:
-        sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+    if json_:
+        sys.stdout.write(json.dumps(descriptions, ensure_ascii=False, indent=2) + "\n")
         return
     console = Console()
     if name is not None:
-        _one(console, name, found[name])
+        _print_one(console, name, descriptions[name])
         return
-    table = Table()
-    for column in ("objective", "what it does", "reads", "paper"):
-        table.add_column(column)
-    for key, about in found.items():
+    table = Table("objective", "what it does", "reads", "paper")
+    for key, about in descriptions.items():
         table.add_row(key, about["summary"], about["reads"], about["paper"])
     console.print(table, highlight=False)
     console.print("nearfar objectives NAME shows the settings of one of them", highlight=False)
 
 
-def _one(console: Console, name: str, about: dict[str, Any]) -> None:
+def _print_one(console: Console, name: str, about: dict[str, Any]) -> None:
+    from rich.table import Table
+
     console.print(f"{name}: {about['summary']}\n", highlight=False, soft_wrap=True, markup=False)
     for key in ("formula", "reads", "batches", "related", "paper"):
         if about.get(key):

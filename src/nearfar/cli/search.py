@@ -4,66 +4,68 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
+import typer
 
-from nearfar.cli.embed import WINDOW, Bar, Lines
-from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
-from nearfar.encoding import Model, load
+from nearfar.cli import options
 from nearfar.errors import counted
-from nearfar.evaluation import embed_table, top_documents
-from nearfar.pipeline.corpora import read_corpus, read_queries
-from nearfar.pipeline.evaluate import require_vectors
-from nearfar.pipeline.rows import distinct
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from nearfar.encoding import Model
 
 
-def search_command(
-    model_name: str,
-    corpus_source: str,
-    query_source: str,
-    out: str,
-    invalid: str | None,
-    batch_size: int,
-    *,
-    top: int,
-    text: str | None,
-    corpus_text: str | None,
-    overwrite: bool,
+def search(
+    model: options.Model,
+    corpus: Annotated[str, typer.Argument(help=f"Texts to search among: {options.DATA_HELP}", metavar="CORPUS")],
+    queries: Annotated[str, typer.Argument(help="Texts to search for, one a row, or a ranking.", metavar="QUERIES")],
+    top: Annotated[int, typer.Option("--top", min=1, help="Documents of each query.")] = 10,
+    out: options.OutLines = "-",
+    text: Annotated[str | None, typer.Option("--text", help="Column with the text in the queries.")] = None,
+    corpus_text: options.CorpusText = None,
+    invalid: options.Invalid = None,
+    batch_size: options.BatchSize = 64,
+    overwrite: options.Overwrite = False,
 ) -> None:
-    """Write one JSON object a query, with the nearest documents."""
+    """Find the texts nearest to each query: one JSON object per line with the query and its results."""
+    from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
+    from nearfar.encoding import load
+    from nearfar.evaluation import top_documents
+    from nearfar.pipeline.corpora import read_corpus, read_queries
+    from nearfar.pipeline.evaluate import require_vectors
+    from nearfar.pipeline.rows import distinct
+
     choice = handling(invalid)
-    one_standard_input(corpus_source, query_source)
+    one_standard_input(corpus, queries)
     check_target(out, overwrite=overwrite)
-    model = load(model_name)
-    require_vectors(model)
-    corpus = read_corpus(corpus_source, text=corpus_text, invalid=choice)
-    queries = read_queries(query_source, text=text, invalid=choice)
-    notes = [f"{read.source}: {note}" for read in (corpus, queries) for note in read.notes]
-    if top > len(corpus):
-        notes.append(
-            f"--top {top:,} is more than there is: all {counted(len(corpus), 'document')} of {corpus_source} are ranked"
-        )
-    texts, (documents, asked) = distinct([corpus.texts, queries.texts])
-    vectors = embed_texts(model, texts, batch_size)
-    scores, places = top_documents(vectors[asked], vectors[documents], top=top, normalize=True)
+    loaded = load(model)
+    require_vectors(loaded)
+    documents = read_corpus(corpus, text=corpus_text, invalid=choice)
+    asked = read_queries(queries, text=text, invalid=choice)
+    notes = [f"{read.source}: {note}" for read in (documents, asked) for note in read.notes]
+    if top > len(documents):
+        every = counted(len(documents), "document")
+        notes.append(f"--top {top:,} is more than there is: all {every} of {corpus} are ranked")
+    texts, (document_rows, query_rows) = distinct([documents.texts, asked.texts])
+    vectors = embed_texts(loaded, texts, batch_size)
+    scores, ranked = top_documents(vectors[query_rows], vectors[document_rows], top=top, normalize=True)
 
     def write(file: IO[bytes]) -> None:
-        for number, query in enumerate(queries.texts):
-            row: dict[str, Any] = {} if queries.ids is None else {"query_id": queries.ids[number]}
+        for number, query in enumerate(asked.texts):
+            row: dict[str, Any] = {} if asked.ids is None else {"query_id": asked.ids[number]}
+            nearest = zip(ranked[number].tolist(), scores[number].tolist(), strict=True)
             row["query"] = query
             row["results"] = [
                 {
                     "rank": rank,
-                    **({} if corpus.ids is None else {"doc_id": corpus.ids[place]}),
-                    "doc": corpus.texts[place],
+                    **({} if documents.ids is None else {"doc_id": documents.ids[at]}),
+                    "doc": documents.texts[at],
                     "score": round(score, 6),
                 }
-                for rank, (place, score) in enumerate(
-                    zip(places[number].tolist(), scores[number].tolist(), strict=True), 1
-                )
+                for rank, (at, score) in enumerate(nearest, 1)
             ]
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
@@ -72,20 +74,22 @@ def search_command(
 
 
 def embed_texts(model: Model, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
-    """(n, d) vectors of the texts; how far it is shows on standard error."""
-    console = Console(stderr=True)
-    progress = Bar(console, len(texts), 0) if console.is_terminal else Lines(len(texts), 0)
+    """(n, d) embeddings of the texts, with progress on standard error."""
+    from nearfar.cli.embed import WINDOW
+    from nearfar.cli.progress import EmbeddingProgress
+    from nearfar.evaluation import embed_table
+
     done = 0
+    with EmbeddingProgress(len(texts)) as progress:
 
-    def advance(_model: object, _inputs: object, output: Any) -> None:
-        nonlocal done
-        before, done = done, done + len(output.embedding)
-        if isinstance(progress, Bar) or before // WINDOW < done // WINDOW:
-            progress.reach(done)
+        def advance(_model: object, _inputs: object, output: Any) -> None:
+            nonlocal done
+            before, done = done, done + len(output.embedding)
+            if progress.bar is not None or before // WINDOW < done // WINDOW:
+                progress.reach(done)
 
-    handle = model.model.register_forward_hook(advance)
-    try:
-        return embed_table(model.model, model.tokenize(texts), batch_size=batch_size)
-    finally:
-        handle.remove()
-        progress.close()
+        handle = model.model.register_forward_hook(advance)
+        try:
+            return embed_table(model.model, model.tokenize(texts), batch_size=batch_size)
+        finally:
+            handle.remove()

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.cli.embed import Bar
 from nearfar.cli.predict import handling, say_notes
+from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout
 from nearfar.encoding import load
 from nearfar.errors import counted
@@ -25,13 +25,8 @@ def suite_command(
     sets, notes = read_suite(folder, suite, layout=layout, invalid=handling(invalid))
     model = load(model_name)
     require_vectors(model)
-    console = Console(stderr=True)
-    bar = Bar(console, sum(2 * len(one.records) for one in sets), 0) if console.is_terminal else None
-    try:
-        report = evaluate_suite(model, sets, batch_size=batch_size, watch=None if bar is None else bar.reach)
-    finally:
-        if bar is not None:
-            bar.close()
+    with EmbeddingProgress(sum(2 * len(one.records) for one in sets), lines=False) as progress:
+        report = evaluate_suite(model, sets, batch_size=batch_size, watch=progress.reach)
     if as_json:
         sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""``nearfar train``: flags and recipe to a run."""
+"""``nearfar train``: a recipe or a data file, and flags, to a trained model."""
 
 from __future__ import annotations
 
@@ -6,39 +6,85 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from nearfar.cli import options
 from nearfar.errors import OutputError, Problem, RecipeError
-from nearfar.recipe import Override, Recipe, build_recipe, parse_override, read_recipe, resolve_paths, to_toml
+
+if TYPE_CHECKING:
+    from nearfar.recipe import Override, Recipe
 
 FILES = ("data.train", "data.dev", "data.test")
 FOLDERS = ("encoder.name", "objective.weighting")
 """Keys that may name a file or a folder; those of tasks and stages end in the same way."""
 
 
-def train_command(
-    source: str | None,
-    out: Path,
-    given: Sequence[tuple[str, str, object]],
-    settings: Sequence[str],
-    *,
-    resume: bool,
-    overwrite: bool,
-    dry_run: bool,
+def train(
+    source: Annotated[
+        str | None,
+        typer.Argument(help=f"A recipe (.toml), or the training data: {options.DATA_HELP}", metavar="RECIPE|FILE"),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("model"),
+    objective: Annotated[str | None, typer.Option(help="Training objective; see 'nearfar objectives'.")] = None,
+    encoder: options.Encoder = None,
+    dev: Annotated[str | None, typer.Option(help="Dev data: a file, or a share such as 0.1.")] = None,
+    test: Annotated[str | None, typer.Option(help="Test data: a file, or a share such as 0.1.")] = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    score: options.Score = None,
+    invalid: options.Invalid = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows in a batch.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate of the encoder.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens at which a text is truncated.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="first, mean or pooler.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any recipe key, e.g. training.warmup=0.1.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
+    overwrite: options.Overwrite = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check recipe and data, print the recipe, and stop.")
+    ] = False,
 ) -> None:
-    """Put the recipe together, run it, and say what came out."""
+    """Fine-tune an encoder from a recipe, or directly from a data file."""
+    flags = options.given(
+        ("objective.name", "--objective", objective),
+        ("encoder.name", "--encoder", encoder),
+        ("data.dev", "--dev", dev),
+        ("data.test", "--test", test),
+        ("data.text", "--text", text),
+        ("data.pair", "--pair", pair),
+        ("data.label", "--label", label),
+        ("data.score", "--score", score),
+        ("data.invalid", "--invalid", invalid),
+        ("training.epochs", "--epochs", epochs),
+        ("batches.size", "--batch-size", batch_size),
+        ("training.learning_rate", "--learning-rate", learning_rate),
+        ("encoder.max_length", "--max-length", max_length),
+        ("encoder.pooling", "--pooling", pooling),
+        ("training.precision", "--precision", precision),
+        ("seed", "--seed", seed),
+    )
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
     from nearfar.cli.tasks import recipe_with_tasks, train_tasks_command
 
+    overrides = gather_overrides(flags, set_ or [])
     if (tasks := recipe_with_tasks(source, out, resume=resume)) is not None:
-        laid_over = gather_overrides(given, settings)
-        train_tasks_command(tasks, out, laid_over, resume=resume, overwrite=overwrite, dry_run=dry_run)
+        train_tasks_command(tasks, out, overrides, resume=resume, overwrite=overwrite, dry_run=dry_run)
         return
-    recipe = gather_recipe(source, out, given, settings, resume=resume)
+    recipe = gather_recipe(source, out, overrides, resume=resume)
     if dry_run:
         from nearfar.pipeline.data import read_data
         from nearfar.pipeline.rows import check_targets
         from nearfar.pipeline.stages import plan_stages, written
+        from nearfar.recipe import to_toml
 
         data = read_data(recipe)
         check_targets(data)
@@ -59,41 +105,39 @@ def train_command(
     for name, report in summary.reports.items():
         console.print(report_table(report, f"{name}: {report.rows:,} rows"))
     best = summary.progress.best
-    if best is not None and best["step"]:  # step 0 was told of when the training ended
+    if best is not None and best["step"]:  # step 0 was reported when training ended
         console.print(f"kept the weights of step {best['step']}, the best on the dev rows", highlight=False)
     use = "predict" if summary.classifies else "embed"
     console.print(f"saved to {out}; try: nearfar {use} {out} FILE", highlight=False, soft_wrap=True, markup=False)
 
 
-def gather_recipe(
-    source: str | None, out: Path, given: Sequence[tuple[str, str, object]], settings: Sequence[str], *, resume: bool
-) -> Recipe:
-    """The recipe of a file, a folder to resume, or of flags alone; every flag lies over it."""
-    here = Path.cwd()
-    overrides = gather_overrides(given, settings)
+def gather_recipe(source: str | None, out: Path, overrides: Sequence[Override], *, resume: bool) -> Recipe:
+    """The recipe of a file, of a folder to resume, or of flags alone, with the overrides."""
+    from nearfar.recipe import build_recipe, read_recipe, resolve_paths
+
     if source is None:
         stored = out / "recipe.toml"
         if not resume:
-            problem = Problem(
-                "nearfar train", "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
-            )
-            raise RecipeError([problem])
+            message, remedy = "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
+            raise RecipeError([Problem("nearfar train", message, remedy)])
         if not stored.is_file():
             raise OutputError(f"{out}: there is no run to resume; name the recipe or the data file as well.")
         return resolve_paths(read_recipe(stored, overrides), stored.parent.absolute())
     if source.endswith(".toml"):
         path = Path(source)
         return resolve_paths(read_recipe(path, overrides), path.absolute().parent)
-    return resolve_paths(build_recipe({"data": {"train": source}}, overrides, where="nearfar train"), here)
+    return resolve_paths(build_recipe({"data": {"train": source}}, overrides, where="nearfar train"), Path.cwd())
 
 
-def gather_overrides(given: Sequence[tuple[str, str, object]], settings: Sequence[str]) -> list[Override]:
-    """What flags and ``--set`` lay over a recipe."""
+def gather_overrides(flags: Sequence[tuple[str, str, object]], settings: Sequence[str]) -> list[Override]:
+    """The overrides that flags, as ``(recipe key, flag, value)``, and ``--set`` give."""
+    from nearfar.recipe import Override, parse_override
+
     here = Path.cwd()
-    overrides, problems = list[Override](), list[Problem]()
-    for key, flag, value in given:
-        spoken = f"{flag} {value}"
-        overrides.append(Override(tuple(key.split(".")), _from_here(key, value, here), spoken))
+    overrides: list[Override] = []
+    problems: list[Problem] = []
+    for key, flag, value in flags:
+        overrides.append(Override(tuple(key.split(".")), _from_here(key, value, here), f"{flag} {value}"))
     for text in settings:
         try:
             override = parse_override(text)
@@ -107,13 +151,13 @@ def gather_overrides(given: Sequence[tuple[str, str, object]], settings: Sequenc
 
 
 def _from_here(key: str, value: object, here: Path) -> object:
-    """Files named by flags count from the current folder, not from that of the recipe; shares become numbers."""
+    """Paths in flags are relative to the current folder, not to that of the recipe; shares become numbers."""
     if not isinstance(value, str):
         return value
-    own = ".".join(key.split(".")[-2:])
-    if own in FOLDERS and os.path.isdir(here / value):
+    key = ".".join(key.split(".")[-2:])
+    if key in FOLDERS and os.path.isdir(here / value):
         return str(here / value)
-    if own not in FILES:
+    if key not in FILES:
         return value
     try:
         return float(value)
