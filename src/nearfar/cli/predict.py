@@ -6,7 +6,6 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -18,6 +17,7 @@ from nearfar.data import Layout, Records, read
 from nearfar.encoding import Model, load
 from nearfar.errors import DataError, OutputError, Problem, SettingError, counted
 from nearfar.evaluation import score_pairs
+from nearfar.files import atomic
 from nearfar.pipeline.corpora import read_corpus
 from nearfar.pipeline.evaluate import card_thresholds, measure, measure_classes, require_vectors
 from nearfar.pipeline.rows import distinct
@@ -153,19 +153,11 @@ def write_target(out: str, write: Callable[[IO[bytes]], None]) -> None:
         write(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    path = Path(out)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with atomic(Path(out)) as temporary, temporary.open("wb") as file:
             write(file)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
     except OSError as cause:
-        Path(name).unlink(missing_ok=True)
         raise OutputError(f"{out}: writing failed: {cause.strerror}.") from cause
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def texts_for(records: Records, model: Model) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.errors import OutputError, SettingError, did_you_mean
+from nearfar.files import unwritable, write_atomic
 from nearfar.report import FORMATS, Source, read_source, render, render_page
 from nearfar.report.page import GENERATOR
 from nearfar.report.spaces import embeds
@@ -125,15 +125,7 @@ def _is_report(path: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    name = None
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        write_atomic(path, text)
     except OSError as cause:
-        raise OutputError(f"{path}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause
-    finally:
-        if name is not None:  # there is none any more when all went well
-            Path(name).unlink(missing_ok=True)
+        raise unwritable(path, cause) from cause

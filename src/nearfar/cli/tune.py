@@ -12,7 +12,7 @@ from nearfar.errors import counted
 from nearfar.experiments.search_space import Request
 from nearfar.experiments.statistics import summarize
 from nearfar.experiments.tune import MODEL, REPORT, Tuned, tune
-from nearfar.pipeline import write_whole
+from nearfar.files import write_atomic
 from nearfar.report import read_source, render_page
 from nearfar.training import duration
 
@@ -44,7 +44,7 @@ def tune_command(request: Request, *, workers: int | None) -> None:
 def write_report(tuned: Tuned) -> Path:
     """The page of all contenders; where none could be compared, that of the model alone."""
     path = tuned.folder / REPORT
-    write_whole(path, render_page(read_source(tuned.folder if tuned.judged else tuned.folder / MODEL)))
+    write_atomic(path, render_page(read_source(tuned.folder if tuned.judged else tuned.folder / MODEL)))
     return path
 
 

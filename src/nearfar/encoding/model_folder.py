@@ -35,6 +35,7 @@ from nearfar.encoding.sources import CARD as CARD
 from nearfar.encoding.sources import STAGING
 from nearfar.encoding.transform import TransformedModel
 from nearfar.errors import EncoderError
+from nearfar.files import flush_tree, remove
 
 FORMAT = 1
 EXTRAS = "nearfar.safetensors"
@@ -97,16 +98,15 @@ def save(
     for path in sorted(staging.rglob("*")):
         if path.is_file():
             os.chmod(path, 0o644)  # safetensors makes its files for their owner alone
-            flush(path)
+    flush_tree(staging)
     (folder / CARD).unlink(missing_ok=True)
     for name in OPTIONAL:
-        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink(missing_ok=True)
+        remove(folder / name)
     entries = sorted(staging.iterdir(), key=lambda entry: entry.name == CARD)
     for entry in entries:
-        target = folder / entry.name
-        if target.is_dir():
-            shutil.rmtree(target)
-        os.replace(entry, target)
+        if (folder / entry.name).is_dir():
+            remove(folder / entry.name)
+        os.replace(entry, folder / entry.name)
     staging.rmdir()
 
 
@@ -219,15 +219,6 @@ def _write_dense(folder: Path, weight: Tensor, bias: Tensor, activation: str, mo
 
 def _write_json(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def flush(path: Path) -> None:
-    """Have a file or a folder on the disk before going on."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def objective_weights(objective: torch.nn.Module) -> dict[str, Tensor]:

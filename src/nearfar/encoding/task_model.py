@@ -6,7 +6,6 @@ The folder is that of any encoder (:mod:`nearfar.encoding.model_folder`), so eve
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +21,12 @@ from torch import Tensor, nn
 from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, in_batches, load
-from nearfar.encoding.model_folder import Card, flush
+from nearfar.encoding.model_folder import Card
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
 from nearfar.errors import EncoderError, SettingError, did_you_mean
+from nearfar.files import atomic
 
 WEIGHTS = "tasks.safetensors"
 KIND = "tasks"
@@ -274,11 +274,8 @@ def save_heads(folder: Path, network: TaskNetwork, objective: Mapping[str, Tenso
     """Write the heads, and the objectives' own weights, before the folder gets its card."""
     tensors: dict[str, Tensor] = dict(network.head.state_dict())
     tensors |= {f"objective.{name}": tensor for name, tensor in objective.items()}
-    aside = folder / f".{WEIGHTS}"
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, aside)
-    os.chmod(aside, 0o644)
-    flush(aside)
-    os.replace(aside, folder / WEIGHTS)
+    with atomic(folder / WEIGHTS, folder / f".{WEIGHTS}") as file:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, file)
 
 
 def is_task_model(card: Card) -> bool:

@@ -7,12 +7,10 @@ there, ``NAME.part`` takes the name of the target: the target is there whole or 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 
 from nearfar.encoding.model import Model
 from nearfar.errors import OutputError, counted
+from nearfar.files import flush, free_bytes, is_full, lock, write_atomic
 
 FORMAT = 1
 DTYPE = np.dtype("<f4")
@@ -168,7 +167,8 @@ class VectorFile:
         assert self.done == self.shape[0]
         with self._refusals():
             os.replace(self.part, self.target)
-            _flush_folder(self.target.parent)
+            with suppress(OSError):  # not every system can flush a folder
+                flush(self.target.parent)
             self.account.unlink(missing_ok=True)
 
     def discard(self) -> None:
@@ -196,18 +196,14 @@ class VectorFile:
         self._file.flush()
         os.fsync(self._file.fileno())
         account = {"format": FORMAT, "done": done, "shape": list(self.shape), "dtype": DTYPE.str, "origin": self.origin}
-        aside = self.account.with_name(f"{self.account.name}.new")
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(account, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, self.account)
+        temporary = self.account.with_name(f"{self.account.name}.new")
+        write_atomic(self.account, json.dumps(account, indent=2) + "\n", temporary)
         self.done = done
 
     def _check_room(self, file: IO[bytes]) -> None:
         there = os.fstat(file.fileno()).st_size
         needed = self._offset(self.shape[0]) - there
-        free = shutil.disk_usage(self.target.absolute().parent).free
+        free = free_bytes(self.target.parent)
         if free < needed:
             if not there:
                 self.discard()
@@ -218,12 +214,8 @@ class VectorFile:
 
     def _lock(self, file: IO[bytes]) -> None:
         """Refuse a file that another process fills: each would vouch for rows that the other cut off."""
-        if os.name != "posix":
-            return
-        import fcntl
-
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except BlockingIOError:
             raise self._taken() from None
         except OSError:  # a file system without locks
@@ -242,10 +234,10 @@ class VectorFile:
         try:
             yield
         except OSError as cause:
-            full = cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            full = is_full(cause)
             why = "there is no room left" if full else f"writing failed: {cause.strerror}"
             raise OutputError(
-                f"{self.target}: {why}. {'Make room' if full else 'See to the disk'} and continue with --resume: "
+                f"{self.target}: {why}. {'Make room' if full else 'Fix that'} and continue with --resume: "
                 f"{self.done:,} of {counted(self.shape[0], 'vector')} are safe in {self.part.name}."
             ) from cause
 
@@ -258,16 +250,3 @@ def part_of(target: Path) -> Path:
 def account_of(target: Path) -> Path:
     """Where it says how far they go."""
     return target.with_name(f"{target.name}.part.json")
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a new name last; not every system can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        with suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)

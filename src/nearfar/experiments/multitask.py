@@ -26,7 +26,7 @@ from nearfar.experiments.reproduce import ROWS, Wishes, encoder_of, find_file, s
 from nearfar.experiments.runner import alone, check_folder, interruptible
 from nearfar.experiments.runs import Source, Trial
 from nearfar.experiments.worker import SCRATCH
-from nearfar.pipeline import write_whole
+from nearfar.files import write_atomic
 from nearfar.recipe.tasks import task_toml
 
 NAME = 16
@@ -160,7 +160,7 @@ def _run_trials(
             f"{counted(len(failed), 'trial')} failed before and {'stays' if one else 'stay'} so; --retry-failed runs "
             f"{'it' if one else 'them'} again"
         )
-    write_whole(folder / STUDY, plan_text(ready.plan))
+    write_atomic(folder / STUDY, plan_text(ready.plan))
     clear_leftovers(folder)
     shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     try:

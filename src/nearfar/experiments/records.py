@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import OutputError
+from nearfar.files import flush_tree
 
 FORMAT = 1
 STUDY = "study.json"
@@ -206,10 +207,8 @@ def write_record(study: Path, record: Record, files: Mapping[str, bytes]) -> boo
         values = {name: value for name, value in asdict(record).items() if name != "folder"}
         told = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         for name, content in {**files, RECORD: told.encode()}.items():
-            with (aside / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            (aside / name).write_bytes(content)
+        flush_tree(aside)
         os.chmod(aside, 0o755)  # noqa: S103 - as any other folder; a temporary one is for its owner alone
         if target.exists():  # a failed one
             failed = trials / f".{record.id}-failed"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from nearfar.experiments.runs import write_rows
 from nearfar.experiments.study import StudyTable
 from nearfar.experiments.suites import plain_rows
 from nearfar.experiments.trials import layout_of
-from nearfar.pipeline import write_whole
+from nearfar.files import atomic, write_atomic
 from nearfar.recipe.writer import table_to_toml
 
 COLUMNS = ("text", "pair", "label", "score", "columns", "negative", "query_id", "doc_id")
@@ -336,24 +334,19 @@ def settings_of(paper: Paper, settings: str) -> Values:
 
 def store_rows(rows: Records, file: Path) -> dict[str, str]:
     """Write rows, and the folders they need; whoever reads them meanwhile has them whole. Returns their columns."""
-    aside = file.with_name(f".{file.name}-{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        columns = write_rows(rows, aside)
-        os.replace(aside, file)
+        with atomic(file) as temporary:
+            return write_rows(rows, temporary)
     except OSError as cause:
         raise OutputError(f"{file}: the rows cannot be written: {cause.strerror}. Choose another --out.") from cause
-    finally:
-        with suppress(OSError):
-            aside.unlink()
-    return columns
 
 
 def write_text(file: Path, text: str) -> None:
     """Write a file, and the folders it needs."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text)
+        write_atomic(file, text)
     except OSError as cause:
         raise OutputError(f"{file}: this cannot be written: {cause.strerror}. Choose another --out.") from cause
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +31,7 @@ from nearfar.experiments.runs import Trial
 from nearfar.experiments.search import require_optuna
 from nearfar.experiments.study import read_study
 from nearfar.experiments.worker import LOG, SCRATCH
-from nearfar.pipeline import write_whole
+from nearfar.files import only_process, write_atomic
 
 LOCK = ".lock"
 
@@ -148,7 +145,7 @@ def run_study(
     with alone(out):
         now = _sorted(planned, out)  # another process may have ended since
         standing = replace(standing, done=now[0], failed=now[1], waiting=now[2])
-        write_whole(out / STUDY, plan_text(planned.plan))
+        write_atomic(out / STUDY, plan_text(planned.plan))
         clear_leftovers(out)
         shutil.rmtree(out / SCRATCH, ignore_errors=True)
         names = [
@@ -294,23 +291,8 @@ def _listed(planned: Planned, names: Sequence[str], most: int = 8) -> str:
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
     """Keep a second process from running the same study; the system lets go of the lock when we die."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        with tempfile.TemporaryFile(dir=out):  # the lock may be there from before
-            pass
-    except OSError as cause:
-        raise OutputError(f"{out}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise OutputError(
-                f"{out}: another process runs this study; wait for it, or choose another --out."
-            ) from None
+    with only_process(out, LOCK, "another process runs this study; wait for it, or choose another --out."):
         yield
-    finally:
-        os.close(handle)
 
 
 @contextmanager

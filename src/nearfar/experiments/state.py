@@ -12,7 +12,7 @@ from nearfar.errors import OutputError
 from nearfar.experiments.runner import LOCK
 from nearfar.experiments.search_space import Prepared, Request
 from nearfar.experiments.worker import SCRATCH
-from nearfar.pipeline import write_whole
+from nearfar.files import write_atomic
 
 STATE = "tune.json"
 FORMAT = 1
@@ -51,7 +51,7 @@ class State:
         self.spent = clock.spent()
         values = {"format": FORMAT, "identity": self.identity, "spent": round(self.spent, 3),
                   "searched": self.searched, "refit": self.refit, "fitted": self.fitted}  # fmt: skip
-        write_whole(out / STATE, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        write_atomic(out / STATE, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
 def identity_of(request: Request, prepared: Prepared) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from nearfar.experiments.runs import recipe_of
 from nearfar.experiments.search_space import Prepared, Request, prepare
 from nearfar.experiments.state import Clock, State, identity_of, open_state
 from nearfar.experiments.worker import SCRATCH
-from nearfar.pipeline import write_whole
+from nearfar.files import write_atomic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +70,7 @@ def tune(request: Request, watcher: Watcher, *, workers: int | None = None, cons
     over = state.searched is not None and request.minutes <= state.searched
     with alone(out):
         state.write(out, clock)
-        write_whole(out / STUDY, plan_text(planned.plan))
+        write_atomic(out / STUDY, plan_text(planned.plan))
         clear_leftovers(out)
         shutil.rmtree(out / SCRATCH, ignore_errors=True)
         if not over:
@@ -92,7 +92,7 @@ def tune(request: Request, watcher: Watcher, *, workers: int | None = None, cons
         winner = race.winner()
         if not over:
             state.searched = request.minutes
-        write_whole(out / STUDY, plan_text(race.plan_of_what_ran()))
+        write_atomic(out / STUDY, plan_text(race.plan_of_what_ran()))
         _refit(request, planned, winner, state, clock, watcher, console)
         state.write(out, clock)
     return Tuned(

@@ -1,7 +1,6 @@
 """Recipes to runs: the only place that knows every part by name."""
 
 from nearfar.pipeline.data import RunData, class_numbers, layout_of, read_data
-from nearfar.pipeline.output import write_whole
 from nearfar.pipeline.train import Summary, run
 
-__all__ = ["RunData", "Summary", "class_numbers", "layout_of", "read_data", "run", "write_whole"]
+__all__ = ["RunData", "Summary", "class_numbers", "layout_of", "read_data", "run"]

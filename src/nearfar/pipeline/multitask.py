@@ -24,6 +24,7 @@ from nearfar.encoding.model_folder import CARD, objective_weights
 from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
 from nearfar.errors import CheckpointError, counted
 from nearfar.evaluation import Report
+from nearfar.files import write_atomic, write_errors
 from nearfar.pipeline.card import versions
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.output import (
@@ -36,7 +37,6 @@ from nearfar.pipeline.output import (
     check_room,
     has_checkpoint,
     open_output,
-    write_whole,
 )
 from nearfar.pipeline.runtime import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
 from nearfar.pipeline.stages import plan_stages, unstored, written
@@ -64,7 +64,6 @@ from nearfar.training import (
     plan_run,
     read_journal,
 )
-from nearfar.training.disk_errors import storing
 from nearfar.training.optimizer import freeze, unused_weights
 
 HEAD_FACTOR = 20
@@ -123,12 +122,12 @@ def run_tasks(
         if main:
             open_output(out, resume=resume)
             if not (out / RECIPE).exists():
-                write_whole(out / RECIPE, task_toml(recipe))
+                write_atomic(out / RECIPE, task_toml(recipe))
         accelerator.wait_for_everyone()
         if recipe.stage:
             built = _after_stages(recipe, out, accelerator, console, say)
         if main and not has_checkpoint(out):  # a resumed run may have begun with another recipe, and left no checkpoint
-            write_whole(out / RECIPE, task_toml(recipe))
+            write_atomic(out / RECIPE, task_toml(recipe))
         if recipe.training.trackers:
             accelerator.init_trackers("nearfar", config=_config(recipe))
         return _run(recipe, tasks, built, out, accelerator, console, say, listeners, resume=resume)
@@ -242,8 +241,8 @@ def _run(
             task=describe_tasks(cards, shared=recipe.shared_layer),
         )  # fmt: skip
         readme = task_readme(recipe, tasks, cards, card, found)
-        with storing(out, "the model"):
-            write_whole(out / METRICS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        with write_errors(out, "the model"):
+            write_atomic(out / METRICS, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
             save_heads(out, network, objective_weights(learner.objectives))
             save(out, built.model, built.tokenizer, card, readme=readme)
         _tidy(out, len(recipe.stage))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from nearfar.encoding.model_folder import CARD
 from nearfar.errors import OutputError
+from nearfar.files import check_writable, existing_parent, free_bytes, remove
 
 CHECKPOINTS = "checkpoints"
 RECIPE = "recipe.toml"
@@ -48,12 +47,10 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
             )
         if not resume:
             _check_spared(out, reads)
-    place = out.absolute()
-    while not place.exists():
-        place = place.parent
+    place = existing_parent(out)
     if not place.is_dir():
         raise OutputError(f"{out}: the folder cannot be made, because {place} is a file. Choose another --out.")
-    _check_writable(place, out)
+    check_writable(place, out)
     return True
 
 
@@ -88,7 +85,7 @@ def open_output(out: Path, *, resume: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
         if not resume:
             for entry in out.iterdir():
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                remove(entry)
     except OSError as cause:
         raise OutputError(f"{out}: the folder cannot be made ready: {cause.strerror}. Choose another --out.") from cause
 
@@ -100,36 +97,9 @@ def check_room(out: Path, weights: int, *, keep: int) -> None:
     weight), one more checkpoint than is kept exists while it is written, and the best and the final weights are extra.
     """
     needed = weights * (3 * (keep + 1) + 2 + 1)
-    place = out.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = free_bytes(out)
     if free < needed:
         raise OutputError(
             f"{out}: the disk has {free / 1e9:.1f} GB free, and this run may need {needed / 1e9:.1f} GB for its "
             "checkpoints and the model. Make room, lower training.keep_checkpoints, or choose another --out."
         )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _check_writable(place: Path, out: Path) -> None:
-    try:
-        handle, name = tempfile.mkstemp(dir=place, prefix=".try-")
-        os.close(handle)
-        os.unlink(name)
-    except OSError as cause:
-        raise OutputError(f"{out}: nothing can be written there: {cause.strerror}. Choose another --out.") from cause

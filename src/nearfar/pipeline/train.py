@@ -24,6 +24,7 @@ from nearfar.encoding.masked_words import masked_words
 from nearfar.encoding.model_folder import objective_weights
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport, Report, evaluate
+from nearfar.files import write_atomic, write_errors
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import are_few, parts_of, trains_head
@@ -39,7 +40,6 @@ from nearfar.pipeline.output import (
     check_room,
     has_checkpoint,
     open_output,
-    write_whole,
 )
 from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, Scale, evaluation_rows, scale_of, tokenized
 from nearfar.pipeline.runtime import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
@@ -63,7 +63,6 @@ from nearfar.training import (
     fit,
     plan_run,
 )
-from nearfar.training.disk_errors import storing
 from nearfar.training.optimizer import Part, freeze, unused_weights
 from nearfar.training.precision import Precision
 
@@ -148,7 +147,7 @@ def _run(
     if main:
         open_output(out, resume=resume)
         if not has_checkpoint(out):  # else it says already what the run was started with
-            write_whole(out / RECIPE, recipe_text)
+            write_atomic(out / RECIPE, recipe_text)
     accelerator.wait_for_everyone()
     if recipe.training.trackers:
         accelerator.init_trackers("nearfar", config=flat(asdict(recipe)))
@@ -177,8 +176,8 @@ def _run(
         card = _card(stages, data, built, ready.learner, reports, parts)
         readme = model_card(recipe, recipe_text, data, card, metrics)
         weights_of = objective_weights(ready.learner.objectives)
-        with storing(out, "the model"):
-            write_whole(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+        with write_errors(out, "the model"):
+            write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
             save(out, built.model, built.tokenizer, card, readme=readme, objective=weights_of)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     accelerator.wait_for_everyone()

@@ -8,7 +8,6 @@ kill at any moment leaves either the whole checkpoint or none. A damaged one is 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -18,10 +17,8 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nearfar.encoding.model_folder import flush
-from nearfar.encoding.sources import sha256_of
 from nearfar.errors import CheckpointError
-from nearfar.training.disk_errors import storing
+from nearfar.files import atomic_folder, sha256_of, write_errors
 
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"
@@ -122,32 +119,15 @@ class CheckpointStore:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _write(self, name: str, state: dict[str, Any], tensors: dict[str, Tensors]) -> Path:
-        path, staging = self.folder / name, self.folder / f"{WRITING}{name}"
-        try:
-            with storing(path, "the checkpoint"):
-                self._stage(staging, state, tensors)
-                if path.exists():
-                    shutil.rmtree(path)
-                os.replace(staging, path)
-                flush(self.folder)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
+        path, temporary = self.folder / name, self.folder / f"{WRITING}{name}"
+        with write_errors(path, "the checkpoint"), atomic_folder(path, temporary) as folder:
+            for stem, named in tensors.items():
+                whole = {key: value.detach().cpu().contiguous() for key, value in named.items()}
+                save_file(whole, folder / f"{stem}.safetensors")
+            (folder / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+            files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in folder.iterdir()}
+            (folder / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
         return path
-
-    def _stage(self, staging: Path, state: dict[str, Any], tensors: dict[str, Tensors]) -> None:
-        """Write all files of a checkpoint, its manifest last."""
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(parents=True)
-        for stem, named in tensors.items():
-            whole = {key: value.detach().cpu().contiguous() for key, value in named.items()}
-            save_file(whole, staging / f"{stem}.safetensors")
-        (staging / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
-        files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in staging.iterdir()}
-        for file in files:
-            flush(staging / file)
-        (staging / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
-        flush(staging / MANIFEST)
 
 
 def damage(path: Path) -> str | None:

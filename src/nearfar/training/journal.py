@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.training.disk_errors import storing
+from nearfar.files import write_errors
 
 
 class Journal:
@@ -24,7 +24,7 @@ class Journal:
         """One line more; numbers that are not finite become null, so that every reader takes them."""
         if self.path is None:
             return
-        with storing(self.path, "the journal"), self.path.open("a", encoding="utf-8") as file:
+        with write_errors(self.path, "the journal"), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(_plain(entry), ensure_ascii=False) + "\n")
 
     def size(self) -> int:

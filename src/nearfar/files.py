@@ -1,0 +1,170 @@
+"""Files that exist whole or not at all: atomic writes, flushing to disk, locks, and messages for a full disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from nearfar.errors import OutputError
+
+
+@contextmanager
+def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its name when the block ends; after an error ``path`` is unchanged.
+
+    Args:
+        path: the file to write or to replace.
+        temporary: its name meanwhile, where only one process writes; what a killed process left there is replaced.
+            By default a name that no other process has.
+    """
+    if temporary is None:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        os.close(handle)
+        temporary = Path(name)
+    try:
+        yield temporary
+        os.chmod(temporary, 0o644)  # tempfile and safetensors make files for their owner alone
+        flush(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomic(path: Path, content: str | bytes, temporary: Path | None = None) -> None:
+    """Write a file so that it exists whole or not at all."""
+    with atomic(path, temporary) as file:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_folder(path: Path, temporary: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of ``path`` when the block ends; after an error ``path`` is unchanged."""
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        flush_tree(temporary)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+        flush(path.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def flush(path: Path) -> None:
+    """Return when a file or a folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush_tree(folder: Path) -> None:
+    """Return when all files below a folder are on the disk."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            flush(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def lock(file: IO[bytes] | int) -> None:
+    """Take an exclusive lock on an open file without waiting; the system releases it when the process ends.
+
+    Raises BlockingIOError where another process has it, and another OSError where the file system has no locks.
+    """
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def only_process(folder: Path, name: str, message: str) -> Iterator[None]:
+    """Make a folder, and keep other processes out of this block with a lock file; ``message`` is what they report."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as cause:
+        raise unwritable(folder, cause) from cause
+    try:
+        check_writable(folder, folder)  # the lock file may be from before
+        try:
+            lock(handle)
+        except OSError:
+            raise OutputError(f"{folder}: {message}") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_writable(folder: Path, out: Path) -> None:
+    """Refuse a folder in which no file can be made; ``out`` is what the user named."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as cause:
+        raise unwritable(out, cause) from cause
+
+
+def unwritable(out: Path, cause: OSError) -> OutputError:
+    """The message for a place that cannot be written to."""
+    return OutputError(f"{out}: nothing can be written there: {cause.strerror}. Choose another --out.")
+
+
+def existing_parent(path: Path) -> Path:
+    """The nearest folder above a path that exists, or the path itself."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def free_bytes(path: Path) -> int:
+    """How many bytes the disk of a path has left, whether the path exists or not."""
+    return shutil.disk_usage(existing_parent(path)).free
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that the disk, the quota or the file size is exhausted, whichever library raised it."""
+    number, text = getattr(error, "errno", None), str(error)
+    return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space" in text or "File too large" in text
+
+
+@contextmanager
+def write_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn a full disk, and whatever else keeps a run from writing ``what``, into one message; other errors pass."""
+    try:
+        yield
+    except Exception as cause:
+        full = is_full(cause)
+        if not (full or isinstance(cause, OSError) or type(cause).__name__ == "SafetensorError"):
+            raise
+        why, remedy = ("there is no room left", "make room") if full else (str(cause), "fix that")
+        raise OutputError(
+            f"{path}: {what} could not be written: {why}. Earlier checkpoints are whole: {remedy} and continue with "
+            "--resume."
+        ) from cause

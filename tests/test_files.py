@@ -1,0 +1,95 @@
+"""Atomic writes, locks and full disks: a file exists whole or not at all, whatever happens in between."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearfar.errors import OutputError
+from nearfar.files import (
+    atomic,
+    atomic_folder,
+    check_writable,
+    existing_parent,
+    is_full,
+    lock,
+    only_process,
+    remove,
+    sha256_of,
+    write_atomic,
+)
+
+
+def test_a_written_file_is_readable_by_everybody_and_alone(tmp_path):
+    write_atomic(tmp_path / "a.txt", "äöü\n")
+    write_atomic(tmp_path / "b.bin", b"\0", tmp_path / ".b")
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "äöü\n"
+    assert stat.S_IMODE((tmp_path / "b.bin").stat().st_mode) == 0o644
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.bin"]
+
+
+@pytest.mark.parametrize("temporary", [None, ".a.new"])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, temporary):
+    path = tmp_path / "a.txt"
+    write_atomic(path, "old")
+
+    def stop(file: Path) -> None:
+        file.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), atomic(path, temporary and tmp_path / temporary) as file:
+        stop(file)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_replaced_whole_or_stays(tmp_path):
+    path, temporary = tmp_path / "step-1", tmp_path / ".writing"
+    temporary.mkdir()
+    (temporary / "left by a killed process").touch()
+    with atomic_folder(path, temporary) as folder:
+        (folder / "a").write_text("1")
+    with pytest.raises(ZeroDivisionError), atomic_folder(path, temporary) as folder:
+        (folder / "b").write_text(str(1 / 0))
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["step-1", "a"]
+
+
+def test_a_second_process_is_kept_out(tmp_path):
+    with only_process(tmp_path / "study", ".lock", "another process runs this study."):
+        code = (
+            "import sys, pathlib; from nearfar.files import only_process\n"
+            "with only_process(pathlib.Path(sys.argv[1]), '.lock', 'another process runs this study.'): pass"
+        )
+        done = subprocess.run([sys.executable, "-c", code, tmp_path / "study"], capture_output=True, text=True)
+        assert "OutputError" in done.stderr
+        assert "study: another process runs this study." in done.stderr
+        with (tmp_path / "study" / ".lock").open("rb") as file, pytest.raises(BlockingIOError):
+            lock(file)
+    with only_process(tmp_path / "study", ".lock", "another process runs this study."):
+        pass
+
+
+def test_what_is_full_is_told_from_other_errors(tmp_path):
+    assert is_full(OSError(errno.ENOSPC, "x"))
+    assert is_full(RuntimeError("No space left on device"))
+    assert not is_full(OSError(errno.EACCES, "x"))
+    with pytest.raises(OutputError, match="nothing can be written there: No such file or directory"):
+        check_writable(tmp_path / "none", tmp_path / "none")
+
+
+def test_small_helpers(tmp_path):
+    (tmp_path / "folder" / "inside").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    assert existing_parent(tmp_path / "no" / "such") == tmp_path
+    remove(tmp_path / "link")
+    assert (tmp_path / "folder" / "inside").is_dir()
+    remove(tmp_path / "folder")
+    remove(tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+    assert sha256_of(Path(os.devnull)).startswith("e3b0c44298fc1c14")
