@@ -1,8 +1,8 @@
 """Batch construction by likeness: seconds and peak memory of planning one epoch, as a Markdown table.
 
-- neighbors: :class:`nearfar.batching.Neighbors` as it is: exact up to 50,000 rows, approximate above;
+- neighbors: :class:`nearfar.batching.NearestNeighbors` as it is: exact up to 50,000 rows, approximate above;
 - brute force: the same with every row compared with every row;
-- words: :class:`nearfar.batching.Words`, eight words a text, which are made from numbers as they are read.
+- words: :class:`nearfar.batching.ShingleSampler`, eight words a text, which are made from numbers as they are read.
 
 Vectors have width 384 and as many topics as texts of a large data set may have: 2,000 centers in 64 dimensions with
 noise around them, turned into 384 with a little noise more. Points without any such structure are found worse by every
@@ -28,7 +28,7 @@ from typing import overload
 
 import numpy as np
 
-from nearfar.batching import Neighbors, Search, Words
+from nearfar.batching import EmbeddingSampler, NearestNeighbors, Search, ShingleSampler
 from nearfar.batching.groups import Vectors
 
 WIDTH, TOPICS, INNER, SIZE = 384, 2000, 64, 32
@@ -81,13 +81,14 @@ def topics(rows: int) -> Vectors:
 
 def measure(case: str, rows: int) -> dict[str, object]:
     """Plan one epoch; to be called in a process of its own."""
-    sampler: Neighbors | Words
+    sampler: EmbeddingSampler | ShingleSampler
     if case == "words":
-        sampler = Words(texts=Texts(rows), size=SIZE, seed=0)
+        sampler = ShingleSampler(texts=Texts(rows), size=SIZE, seed=0)
     else:
         vectors = topics(rows)
         search = Search(exact_rows=rows) if case == "brute force" else Search()
-        sampler = Neighbors(rows=rows, size=SIZE, seed=0, vectors=lambda: vectors, search=search)
+        grouping = NearestNeighbors(search=search)
+        sampler = EmbeddingSampler(rows=rows, size=SIZE, seed=0, vectors=lambda: vectors, grouping=grouping)
     before, start, cpu = peak(), time.perf_counter(), time.process_time()
     batches = sampler.batches(0)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu

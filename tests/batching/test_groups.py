@@ -1,4 +1,4 @@
-"""Groups by shingle, how alike a batch is, and what is told about it."""
+"""Groups by shingle, the similarity within batches, and the report about it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import Neighbors, shingle_groups
-from nearfar.batching.groups import mean_cosine
+from nearfar.batching import EmbeddingSampler, NearestNeighbors
+from nearfar.batching.groups import mean_cosine, shingle_groups
 from nearfar.errors import SettingError, ShapeError
 
 
@@ -99,7 +99,7 @@ def blobs(rows=600, d=16):
 def test_the_report_counts_and_compares():
     """Groups as they are in the batches, cosines as a loop finds them, random ones near the mean of all pairs."""
     vectors = blobs()
-    sampler = Neighbors(rows=600, size=16, seed=1, vectors=lambda: vectors, group=8)
+    sampler = EmbeddingSampler(rows=600, size=16, seed=1, vectors=lambda: vectors)
     batches = sampler.batches(0)
     report = sampler.report
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -121,12 +121,12 @@ def test_a_group_must_fit_into_a_batch():
     with pytest.raises(
         SettingError, match=r"batches\.group is 8, but a batch has only 6 rows .*raise size to at least 8"
     ):
-        Neighbors(rows=20, size=6, seed=1, vectors=blobs)
+        EmbeddingSampler(rows=20, size=6, seed=1, vectors=blobs)
     with pytest.raises(SettingError, match=r"batches\.group must be 2 or more, got 1"):
-        Neighbors(rows=20, size=6, seed=1, vectors=blobs, group=1)
+        EmbeddingSampler(rows=20, size=6, seed=1, vectors=blobs, grouping=NearestNeighbors(group=1))
 
 
 def test_ids_of_other_rows_are_refused():
     """One id for each row."""
     with pytest.raises(ShapeError, match=r"one id for each of the 20 rows, got shape \(19,\)"):
-        Neighbors(rows=20, size=8, seed=1, vectors=blobs, same=np.arange(19))
+        EmbeddingSampler(rows=20, size=8, seed=1, vectors=blobs, same=np.arange(19))

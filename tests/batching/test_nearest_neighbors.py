@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import Search, cluster_groups, neighbor_groups, neighbor_id_groups, unit
+from nearfar.batching import Clusters, NearestNeighbors, Search, SharedNeighbors
+from nearfar.batching.nearest_neighbors import unit
 from nearfar.errors import NotFiniteError, SettingError
 
 ALL_LISTS = Search(exact_rows=0, list_rows=64, probes=1000)
@@ -48,10 +49,13 @@ def test_exact_groups_are_those_of_algorithm_1(rows, group, candidates, filtered
     same = np.random.default_rng(seed).integers(0, 10, rows) if filtered else None
     order = np.random.default_rng(seed).permutation(rows).tolist()  # the first thing drawn
     expected = algorithm_1(vectors, order, group, candidates, same)
-    settings = {"group": group, "candidates": candidates, "same": same}
 
-    forward = neighbor_groups(vectors, source=np.random.default_rng(seed), reverse=False, **settings)
-    backward = neighbor_groups(vectors, source=np.random.default_rng(seed), **settings)
+    forward, backward = (
+        NearestNeighbors(group=group, candidates=candidates, reverse=reverse).groups(
+            vectors, np.random.default_rng(seed), same
+        )
+        for reverse in (False, True)
+    )
 
     assert members(forward) == expected
     assert backward.order.tolist() == forward.order[::-1].tolist()
@@ -62,7 +66,7 @@ def test_more_rows_than_a_block_still_follow_the_algorithm():
     """Rows are searched a thousand at once, and used ones passed over: nothing of that shows in the result."""
     vectors = points(2500, d=24)
     order = np.random.default_rng(5).permutation(2500).tolist()
-    groups = neighbor_groups(vectors, group=8, candidates=40, source=np.random.default_rng(5), reverse=False)
+    groups = NearestNeighbors(candidates=40, reverse=False).groups(vectors, np.random.default_rng(5))
 
     assert members(groups) == algorithm_1(vectors, order, 8, 40)
 
@@ -76,8 +80,8 @@ def test_approximate_groups_hold_near_rows_only_once(filtered):
     def likeness(groups):
         return np.mean([(vectors[rows] @ vectors[rows].T).mean() for rows in members(groups) if len(rows) > 1])
 
-    exact = neighbor_groups(vectors, group=8, source=np.random.default_rng(1), same=same)
-    near = neighbor_groups(vectors, group=8, source=np.random.default_rng(1), same=same, search=ALL_LISTS)
+    exact = NearestNeighbors().groups(vectors, np.random.default_rng(1), same)
+    near = NearestNeighbors(search=ALL_LISTS).groups(vectors, np.random.default_rng(1), same)
     anybody = [
         np.mean(vectors[rows] @ vectors[rows].T) for rows in np.random.default_rng(1).permutation(3000).reshape(-1, 8)
     ]
@@ -95,9 +99,9 @@ def test_recall_is_measured_and_grows_with_the_lists_looked_into():
     """In points without structure a single list holds few of the nearest; more lists hold more of them."""
     vectors = points(4000, d=24)
     recalls = [
-        neighbor_groups(
-            vectors, group=8, source=np.random.default_rng(1), search=Search(exact_rows=0, list_rows=40, probes=probes)
-        ).recall
+        NearestNeighbors(search=Search(exact_rows=0, list_rows=40, probes=probes))
+        .groups(vectors, np.random.default_rng(1))
+        .recall
         for probes in (1, 10, 100)
     ]
 
@@ -108,23 +112,23 @@ def test_recall_is_measured_and_grows_with_the_lists_looked_into():
 
 def test_recall_is_one_where_everybody_is_found():
     """Five rows, some of them opposite: all four others are the nearest, and a row is no neighbor of itself."""
-    groups = neighbor_groups(points(5, d=3), group=8, source=np.random.default_rng(1), search=ALL_LISTS)
+    groups = NearestNeighbors(search=ALL_LISTS).groups(points(5, d=3), np.random.default_rng(1))
 
     assert groups.recall == 1.0
 
 
 def test_only_so_many_candidates_may_join_even_among_copies():
     """Of equal rows the search may leave out the row itself: still no more than the candidates join."""
-    groups = neighbor_groups(np.ones((60, 1), dtype=np.float32), group=8, candidates=2, source=np.random.default_rng(1))
+    groups = NearestNeighbors(candidates=2).groups(np.ones((60, 1), dtype=np.float32), np.random.default_rng(1))
 
     assert max(map(len, members(groups))) == 3
 
 
 def test_clusters_are_found():
-    """Well separated blobs: no group has rows of two blobs, and every row has company."""
+    """Well separated blobs: no group has rows of two blobs, and groups are nearly full."""
     blob = np.random.default_rng(1).integers(0, 12, 960)
     vectors = unit((points(12, d=16)[blob] + 0.02 * points(960, d=16, seed=2)).astype(np.float32))
-    groups = members(cluster_groups(vectors, group=4, clusters=60, source=np.random.default_rng(1)))
+    groups = members(Clusters(group=4, clusters=60).groups(vectors, np.random.default_rng(1)))
 
     assert all(len(set(blob[rows].tolist())) == 1 for rows in groups)
     assert max(map(len, groups)) == 4
@@ -132,21 +136,21 @@ def test_clusters_are_found():
 
 
 def test_more_clusters_than_groups_are_not_made():
-    """300 clusters of 40 rows would leave everybody alone; five hold a group each."""
-    groups = members(cluster_groups(points(40), group=8, source=np.random.default_rng(1)))
+    """300 clusters of 40 rows would give groups of one row; five hold a group each."""
+    groups = members(Clusters().groups(points(40), np.random.default_rng(1)))
 
     assert np.mean([len(rows) for rows in groups]) > 2.5
 
 
 @pytest.mark.parametrize("search", [Search(), ALL_LISTS])
-def test_rows_that_meet_by_neighbor_ids_share_a_neighbor(search):
+def test_rows_of_a_group_share_a_neighbor(search):
     """Every two rows of a group have the drawn ids among their nearest, themselves included."""
     vectors = points(800)
     nearest = np.argsort(-(vectors @ vectors.T), axis=1)[:, :6]
     for shingle in (1, 2):
         groups = members(
-            neighbor_id_groups(
-                vectors, group=4, neighbors=6, shingle=shingle, source=np.random.default_rng(1), search=search
+            SharedNeighbors(group=4, neighbors=6, shingle=shingle, search=search).groups(
+                vectors, np.random.default_rng(1)
             )
         )
         met = [(one, two) for rows in groups for one in rows for two in rows if one < two]
@@ -163,7 +167,7 @@ def test_neighbor_ids_are_drawn_from_all_neighbors():
     )
     source = np.random.default_rng(1)
     met = [
-        [0, 1] in map(sorted, members(neighbor_id_groups(vectors, group=2, neighbors=2, source=source)))
+        [0, 1] in map(sorted, members(SharedNeighbors(group=2, neighbors=2).groups(vectors, source)))
         for _ in range(400)
     ]
 
@@ -190,9 +194,9 @@ def test_identical_vectors_are_grouped_all_the_same(rows, search):
     for vectors in (np.ones((rows, 4), dtype=np.float32) / 2, np.zeros((rows, 4), dtype=np.float32)):
         source = np.random.default_rng(1)
         for groups in (
-            neighbor_groups(vectors, group=4, source=source, search=search),
-            neighbor_id_groups(vectors, group=4, source=source, search=search),
-            cluster_groups(vectors, group=4, source=source),
+            NearestNeighbors(group=4, search=search).groups(vectors, source),
+            SharedNeighbors(group=4, search=search).groups(vectors, source),
+            Clusters(group=4).groups(vectors, source),
         ):
             assert sorted(groups.order.tolist()) == list(range(rows))
 
@@ -207,9 +211,9 @@ def test_a_vector_that_is_not_finite_is_refused_with_its_row():
 
 
 def test_too_large_a_shingle_is_refused():
-    """More neighbors in common than there are neighbors."""
-    with pytest.raises(SettingError, match=r"between 1 and the number of neighbors \(3\), got 4"):
-        neighbor_id_groups(points(9), group=2, neighbors=3, shingle=4, source=np.random.default_rng(1))
+    """More neighbors in common than there are rows."""
+    with pytest.raises(SettingError, match=r"from 1 to the number of rows \(3\), got 4"):
+        SharedNeighbors(group=2, shingle=4).groups(points(3), np.random.default_rng(1))
 
 
 def test_without_faiss_the_extra_is_named(monkeypatch):
@@ -217,4 +221,4 @@ def test_without_faiss_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
 
     with pytest.raises(SettingError, match=r"pip install 'nearfar\[pairs\]'"):
-        neighbor_groups(points(9), group=2, source=np.random.default_rng(1))
+        NearestNeighbors(group=2).groups(points(9), np.random.default_rng(1))

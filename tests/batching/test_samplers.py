@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Search, Words
+from nearfar.batching import (
+    ClassBalanced,
+    Clusters,
+    EmbeddingSampler,
+    FileOrder,
+    NearestNeighbors,
+    RandomOrder,
+    Search,
+    SharedNeighbors,
+    ShingleSampler,
+)
 from nearfar.errors import SettingError
 
 APPROXIMATE = Search(exact_rows=0, list_rows=16, probes=2)
@@ -26,23 +36,25 @@ def texts(rows):
 SAMPLERS = {
     "random": lambda rows, size, seed=3: RandomOrder(rows=rows, size=size, seed=seed),
     "file order": lambda rows, size, seed=3: FileOrder(rows=rows, size=size),
-    "balanced": lambda rows, size, seed=3: Balanced(
+    "balanced": lambda rows, size, seed=3: ClassBalanced(
         labels=np.random.default_rng(rows).integers(0, 5, rows), size=size, seed=seed
     ),
-    "neighbors": lambda rows, size, seed=3: Neighbors(
-        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2, candidates=5
+    "neighbors": lambda rows, size, seed=3: EmbeddingSampler(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), grouping=NearestNeighbors(group=2, candidates=5)
     ),
-    "neighbors, approximate": lambda rows, size, seed=3: Neighbors(
-        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2, search=APPROXIMATE
+    "neighbors, approximate": lambda rows, size, seed=3: EmbeddingSampler(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), grouping=NearestNeighbors(group=2, search=APPROXIMATE)
     ),
-    "clusters": lambda rows, size, seed=3: Clusters(rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2),
-    "neighbor ids": lambda rows, size, seed=3: NeighborIds(
-        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2
+    "clusters": lambda rows, size, seed=3: EmbeddingSampler(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), grouping=Clusters(group=2)
     ),
-    "neighbor ids, approximate": lambda rows, size, seed=3: NeighborIds(
-        rows=rows, size=size, seed=seed, vectors=vectors(rows), group=2, search=APPROXIMATE
+    "neighbor ids": lambda rows, size, seed=3: EmbeddingSampler(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), grouping=SharedNeighbors(group=2)
     ),
-    "words": lambda rows, size, seed=3: Words(texts=texts(rows), size=size, seed=seed, group=2),
+    "neighbor ids, approximate": lambda rows, size, seed=3: EmbeddingSampler(
+        rows=rows, size=size, seed=seed, vectors=vectors(rows), grouping=SharedNeighbors(group=2, search=APPROXIMATE)
+    ),
+    "words": lambda rows, size, seed=3: ShingleSampler(texts=texts(rows), size=size, seed=seed, group=2),
 }
 DRAWN = [kind for kind in SAMPLERS if kind != "file order"]
 

@@ -1,4 +1,4 @@
-"""Schedules: exact lengths and shares, no batch left behind, the same turns for the same seed."""
+"""Schedules: exact lengths and shares, no batch left behind, the same steps for the same seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import Annealed, RoundRobin, Sampled, Sequential, Turn, describe
+from nearfar.batching import Annealed, RoundRobin, Sampled, Sequential, TaskBatch, describe
 from nearfar.batching.schedules import allot, shares
 from nearfar.errors import SettingError
 
@@ -48,24 +48,24 @@ def test_length_and_steps_are_exact(kind, tasks):
     """What was announced is what comes, for each task and in all."""
     schedule = SCHEDULES[kind](tasks)
     for epoch in range(EPOCHS):
-        turns = schedule.turns(epoch)
+        steps_taken = schedule.batches(epoch)
         steps = schedule.steps_per_task(epoch)
-        counts = Counter(list(tasks)[turn.task] for turn in turns)
+        counts = Counter(list(tasks)[step.task] for step in steps_taken)
 
-        assert len(turns) == len(schedule) == sum(steps.values())
+        assert len(steps_taken) == len(schedule) == sum(steps.values())
         assert list(steps) == list(tasks)
         assert {name: counts[name] for name in tasks} == steps
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
 @given(some_tasks())
-def test_tasks_are_walked_through_lap_after_lap(kind, tasks):
+def test_passes_over_a_task_follow_each_other(kind, tasks):
     """Over all epochs a task's batches come one after the other, and from the start again after the last one."""
     schedule = SCHEDULES[kind](tasks)
     seen = {place: [] for place in range(len(tasks))}
     for epoch in range(EPOCHS):
-        for task, batch, lap in schedule.turns(epoch):
-            seen[task].append((lap, batch))
+        for task, batch, task_epoch in schedule.batches(epoch):
+            seen[task].append((task_epoch, batch))
 
     for place, size in enumerate(tasks.values()):
         assert seen[place] == [divmod(number, size) for number in range(len(seen[place]))]
@@ -76,23 +76,23 @@ def test_tasks_are_walked_through_lap_after_lap(kind, tasks):
 def test_no_epoch_leaves_a_batch_behind(kind, tasks):
     """Every batch of every task at least once in every epoch."""
     for epoch in range(EPOCHS):
-        seen = {(turn.task, turn.batch) for turn in SCHEDULES[kind](tasks).turns(epoch)}
+        seen = {(step.task, step.batch) for step in SCHEDULES[kind](tasks).batches(epoch)}
 
         assert seen == {(place, batch) for place, size in enumerate(tasks.values()) for batch in range(size)}
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_turns_depend_on_seed_and_epoch_alone(kind):
-    """Asked twice, or after another epoch, an epoch has the same turns; where they are drawn, other seeds have others."""
+def test_steps_depend_on_seed_and_epoch_alone(kind):
+    """Asked twice, or after another epoch, an epoch has the same steps; where they are drawn, other seeds have others."""
     tasks = {"a": 20, "b": 30, "c": 7}
     schedule = SCHEDULES[kind](tasks)
-    second = schedule.turns(1)
-    schedule.turns(0)
+    second = schedule.batches(1)
+    schedule.batches(0)
 
-    assert schedule.turns(1) == SCHEDULES[kind](tasks).turns(1) == second
+    assert schedule.batches(1) == SCHEDULES[kind](tasks).batches(1) == second
     if kind in DRAWN:
         walks = {
-            tuple(turn.task for turn in SCHEDULES[kind](tasks, seed).turns(epoch))
+            tuple(step.task for step in SCHEDULES[kind](tasks, seed).batches(epoch))
             for seed in (3, 4)
             for epoch in (0, 1)
         }
@@ -101,15 +101,15 @@ def test_turns_depend_on_seed_and_epoch_alone(kind):
 
 @given(some_tasks(), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_sequential_trains_task_after_task_for_all_epochs(tasks, epochs, source):
-    """The run as a whole: each task in the given order, every batch of it once in each of its laps."""
+    """The run as a whole: each task in the given order, every batch of it once in each of its passes."""
     order = source.sample(list(tasks), len(tasks))
     schedule = Sequential(tasks=tasks, epochs=epochs, order=tuple(order))
-    run = [turn for epoch in range(epochs) for turn in schedule.turns(epoch)]
+    run = [step for epoch in range(epochs) for step in schedule.batches(epoch)]
 
     assert run == [
-        Turn(list(tasks).index(name), batch, lap)
+        TaskBatch(list(tasks).index(name), batch, task_epoch)
         for name in order
-        for lap in range(epochs)
+        for task_epoch in range(epochs)
         for batch in range(tasks[name])
     ]
 
@@ -122,34 +122,33 @@ def test_round_robin_keeps_the_order_and_repeats_the_small(tasks):
     largest = max(tasks.values())
 
     assert schedule.rounds == largest
-    assert [list(tasks)[turn.task] for turn in schedule.turns(1)] == [*order] * largest
+    assert [list(tasks)[step.task] for step in schedule.batches(1)] == [*order] * largest
     assert schedule.steps_per_task(1) == dict.fromkeys(tasks, largest)
 
 
-def test_round_robin_gives_two_turns_to_a_task_named_twice():
+def test_round_robin_gives_two_steps_to_a_task_named_twice():
     """It then needs half as many rounds, rounded up."""
     schedule = RoundRobin(tasks={"a": 2, "b": 5}, order=("b", "a", "b"))
 
-    assert schedule.turns_per_round == 3
     assert schedule.rounds == 3
-    assert [tuple(turn) for turn in schedule.turns(0)] == [
+    assert [tuple(step) for step in schedule.batches(0)] == [
         (1, 0, 0), (0, 0, 0), (1, 1, 0), (1, 2, 0), (0, 1, 0), (1, 3, 0), (1, 4, 0), (0, 0, 1), (1, 0, 1)
     ]  # fmt: skip
 
 
 @given(some_tasks())
 def test_proportional_is_all_batches_of_all_tasks_shuffled(tasks):
-    """MT-DNN: every batch of every task has exactly one turn an epoch."""
+    """MT-DNN: every batch of every task comes exactly once an epoch."""
     schedule = Sampled(tasks=tasks, seed=1)
 
-    assert sorted(schedule.turns(2)) == [
-        Turn(place, batch, 2) for place, size in enumerate(tasks.values()) for batch in range(size)
+    assert sorted(schedule.batches(2)) == [
+        TaskBatch(place, batch, 2) for place, size in enumerate(tasks.values()) for batch in range(size)
     ]
 
 
-def test_random_turns_are_spread_over_the_epoch():
+def test_random_steps_are_spread_over_the_epoch():
     """Each half of an epoch has about half the steps of a task, and tasks do not come in blocks."""
-    walk = [turn.task for turn in Sampled(tasks={"a": 400, "b": 600}, seed=1).turns(0)]
+    walk = [step.task for step in Sampled(tasks={"a": 400, "b": 600}, seed=1).batches(0)]
 
     assert 160 < walk[:500].count(0) < 240
     assert 400 < sum(one != other for one, other in itertools.pairwise(walk)) < 560
@@ -197,12 +196,12 @@ def test_annealed_goes_from_proportional_to_nearly_even():
         "a": 50,
         "b": 50,
     }
-    assert len(Annealed(tasks=PAPER, seed=1, epochs=2, steps=100).turns(1)) == 100
+    assert len(Annealed(tasks=PAPER, seed=1, epochs=2, steps=100).batches(1)) == 100
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1.0)), min_size=1, max_size=6), st.integers(6, 500))
-def test_allotted_steps_add_up_and_nobody_is_forgotten(worths, steps):
-    """The sum is right, whoever is worth anything has a step, and nobody has more than the share rounded up."""
+def test_allotted_steps_add_up_and_none_is_forgotten(worths, steps):
+    """The sum is right, every share above zero has a step, and none has more than the share rounded up."""
     worth = {str(place): own for place, own in enumerate(worths)}
     if not sum(worths):
         return
@@ -230,7 +229,7 @@ def test_extreme_temperatures_are_no_problem(temperature):
     assert min(shares(PAPER, 1 / temperature).values()) > 0
 
 
-def test_people_are_told_steps_and_repetitions():
+def test_steps_and_repetitions_are_described():
     """How a small task is repeated, in numbers."""
     assert describe(RoundRobin(tasks={"sentiment": 267, "paraphrase": 4423}), 0) == (
         "8,846 steps: sentiment 4,423 (16.6 times its 267 batches), paraphrase 4,423 (1 times its 4,423 batches)"
@@ -253,9 +252,9 @@ TASKS = {"sentiment": 3, "paraphrase": 5}
         (lambda: Annealed(tasks={"a": -1}, seed=1, epochs=2), "task 'a': .* got -1"),
         (lambda: Sequential(tasks=TASKS, epochs=0), "1 epoch or more, got 0"),
         (lambda: Annealed(tasks=TASKS, seed=1, epochs=0), "1 epoch or more, got 0"),
-        (lambda: Sequential(tasks=TASKS, epochs=2).turns(2), r"epoch 2 of a sequential schedule of 2 epochs"),
-        (lambda: Annealed(tasks=TASKS, seed=1, epochs=1).turns(1), r"epoch 1 of an annealed schedule of 1 epoch "),
-        (lambda: RoundRobin(tasks=TASKS, order=("sentiment",)), "never comes to 'paraphrase'"),
+        (lambda: Sequential(tasks=TASKS, epochs=2).batches(2), r"epoch 2 of a sequential schedule of 2 epochs"),
+        (lambda: Annealed(tasks=TASKS, seed=1, epochs=1).batches(1), r"epoch 1 of an annealed schedule of 1 epoch "),
+        (lambda: RoundRobin(tasks=TASKS, order=("sentiment",)), "leaves out 'paraphrase'"),
         (lambda: RoundRobin(tasks=TASKS, order=("sentment", "paraphrase")), "names 'sentment', .* Did you mean 'sentiment'"),
         (lambda: Sequential(tasks=TASKS, epochs=1, order=("sentiment", "paraphrase", "sentiment")), "'sentiment' is in it twice"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0, "paraphrase": 0}), "sum to zero"),
@@ -264,7 +263,7 @@ TASKS = {"sentiment": 3, "paraphrase": 5}
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": -1}), "weight must be 0 or more, got -1"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": math.nan}), "weight must be 0 or more, got nan"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": math.inf}), "weight must be 0 or more, got inf"),
-        (lambda: Sampled(tasks=TASKS, seed=1, steps=1), "an epoch of 1 step has no room for a step of each of 2 tasks"),
+        (lambda: Sampled(tasks=TASKS, seed=1, steps=1), "an epoch of 1 step is too short for a step of each of 2 tasks"),
         (lambda: Sampled(tasks=TASKS, seed=1, by="temprature"), "not by 'temprature'. Did you mean 'temperature'"),
         (lambda: Sampled(tasks=TASKS, seed=1, by="temperature"), "need one above 0, got None"),
         (lambda: Sampled(tasks=TASKS, seed=1, by="temperature", temperature=0), "need one above 0, got 0"),
@@ -279,7 +278,7 @@ def test_impossible_schedules_are_refused_by_name(build, message):
 
 
 def test_a_single_step_is_enough_where_one_task_is_trained():
-    """Tasks of weight zero need no room."""
+    """Tasks of weight zero need no step."""
     schedule = Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0}, steps=1)
 
-    assert schedule.turns(7) == [Turn(1, 2, 1)]
+    assert schedule.batches(7) == [TaskBatch(1, 2, 1)]

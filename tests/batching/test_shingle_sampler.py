@@ -1,4 +1,4 @@
-"""Shuffling by words: which words count, how they are drawn, and that texts which meet share them."""
+"""Shingles of words: which words count, how they are drawn, and that texts of a group share them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from nearfar.batching import Words, word_shingles
-from nearfar.batching.shingle_sampler import CHUNK, STOP_WORDS, telling
+from nearfar.batching import ShingleSampler
+from nearfar.batching.shingle_sampler import CHUNK, STOP_WORDS, content_words, word_shingles
 from nearfar.errors import SettingError
 
 VOCABULARY = [f"w{number}" for number in range(60)]
@@ -25,10 +25,10 @@ def sentences(rows, seed=1):
 
 def test_stop_words_count_only_where_there_are_no_others():
     """Lower case, each word once; punctuation splits."""
-    assert telling("The Car, the car and a RED car!") == ["car", "red"]
-    assert telling("who is it") == ["who", "is", "it"]
-    assert telling("... --- ...") == []
-    assert telling("Müller's 42 Öfen") == ["müller", "42", "öfen"]
+    assert content_words("The Car, the car and a RED car!") == ["car", "red"]
+    assert content_words("who is it") == ["who", "is", "it"]
+    assert content_words("... --- ...") == []
+    assert content_words("Müller's 42 Öfen") == ["müller", "42", "öfen"]
     assert 150 < len(STOP_WORDS) < 400
 
 
@@ -54,7 +54,7 @@ def test_the_order_of_words_does_not_matter_and_their_borders_do():
 def test_shingles_are_the_same_in_every_process():
     """No salted hash: a resumed run must find the same groups."""
     code = (
-        "import numpy as np; from nearfar.batching import word_shingles; "
+        "import numpy as np; from nearfar.batching.shingle_sampler import word_shingles; "
         "print(word_shingles(['hot soup', 'red car'], words=2, source=np.random.default_rng(1)).tolist())"
     )
     answers = {
@@ -71,7 +71,7 @@ def test_shingles_are_the_same_in_every_process():
     assert answers == {f"{word_shingles(['soup hot', 'car red'], words=2, source=np.random.default_rng(2)).tolist()}\n"}
 
 
-def test_texts_without_words_stand_alone():
+def test_a_text_without_words_is_a_group_of_its_own():
     """They share nothing, so they share no group."""
     shingles = word_shingles(["?", "!", "", "..."], words=1, source=np.random.default_rng(1))
 
@@ -82,9 +82,9 @@ def test_texts_without_words_stand_alone():
 def test_texts_of_a_group_share_the_words(shingle):
     """Shingles of all texts by hand, with the same draws, then groups of equal ones."""
     texts = sentences(3000)
-    sampler = Words(texts=texts, size=8, seed=1, group=8, shingle=shingle)
+    sampler = ShingleSampler(texts=texts, size=8, seed=1, group=8, shingle=shingle)
     batches = sampler.batches(0)
-    bags = [set(telling(text)) for text in texts]
+    bags = [set(content_words(text)) for text in texts]
     alike = np.mean([len(bags[one] & bags[two]) >= shingle for batch in batches for one, two in combinations(batch, 2)])
     source = np.random.default_rng(1).permutation(3000).reshape(-1, 8)
     random = np.mean([len(bags[one] & bags[two]) >= shingle for batch in source for one, two in combinations(batch, 2)])
@@ -100,7 +100,7 @@ def test_texts_of_a_group_share_the_words(shingle):
 def test_the_reported_overlap_is_that_of_a_loop():
     """Common words by all words, mean over pairs, mean over batches."""
     texts = sentences(160)
-    sampler = Words(texts=texts, size=16, seed=1)
+    sampler = ShingleSampler(texts=texts, size=16, seed=1)
     bags = [set(text.split()) - {"the"} for text in texts]
     slow = np.mean(
         [
@@ -117,9 +117,9 @@ def test_identical_texts_can_be_kept_apart():
     """Four copies of each text: with ids, no group of two has the same text twice."""
     texts = sentences(50) * 4
     same = np.tile(np.arange(50), 4)
-    sampler = Words(texts=texts, size=2, seed=1, group=2, same=same)
+    sampler = ShingleSampler(texts=texts, size=2, seed=1, group=2, same=same)
     order = np.concatenate(sampler.batches(0))
-    free = np.concatenate(Words(texts=texts, size=2, seed=1, group=2).batches(0))
+    free = np.concatenate(ShingleSampler(texts=texts, size=2, seed=1, group=2).batches(0))
 
     def twins(rows):
         return int((same[rows[1:]] == same[rows[:-1]]).sum())
@@ -147,7 +147,7 @@ class Slices:
 def test_texts_are_read_in_slices():
     """More texts than a chunk: never all of them at once, and groups reach from one chunk to another."""
     texts = Slices(2 * CHUNK + 100)
-    sampler = Words(texts=texts, size=32, seed=1)
+    sampler = ShingleSampler(texts=texts, size=32, seed=1)
     order = np.concatenate(sampler.batches(0))
     topics = order % 977
     far = np.abs(order[1:] - order[:-1])[topics[1:] == topics[:-1]]
@@ -160,4 +160,4 @@ def test_texts_are_read_in_slices():
 def test_an_empty_shingle_is_refused():
     """At least one word."""
     with pytest.raises(SettingError, match=r"batches\.shingle_size must be 1 word or more, got 0"):
-        Words(texts=["a b"], size=8, seed=1, shingle=0)
+        ShingleSampler(texts=["a b"], size=8, seed=1, shingle=0)

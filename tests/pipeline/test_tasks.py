@@ -388,7 +388,7 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
         ({"kind_data": {"train": "triplets.jsonl", "dev": 0}}, DataError, "needs texts with a class, or pairs with a label"),
         ({"schedule": {"weights": {"kind": 0, "same": 0, "close": 0}}}, SettingError, "sum to zero"),
         ({"schedule": {"weights": {"knd": 1}}}, SettingError, "Did you mean 'kind'?"),
-        ({"schedule": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "never comes to 'same'"),
+        ({"schedule": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "leaves out 'same'"),
         ({"schedule": {"kind": "sequential", "steps": 5}}, SettingError, "schedule.steps changes nothing"),
         ({"schedule": {"kind": "round-robin", "sampling": "square-root"}}, SettingError, 'changes nothing where schedule.kind is "round'),
         ({"schedule": {"kind": "annealed", "sampling": "square-root"}}, SettingError, "schedule.sampling changes nothing"),

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Words
+from nearfar.batching import ClassBalanced, EmbeddingSampler, FileOrder, NearestNeighbors, RandomOrder, ShingleSampler
 from nearfar.encoding import build, tokenize
 from nearfar.errors import NotFiniteError
 from nearfar.objectives import CrossEntropy, SupCon
@@ -364,8 +364,7 @@ def test_rows_are_current_at_each_epoch_for_a_sampler_that_reads_the_model_and_w
     assert torch.allclose(weight[unread], start * 0.99**12, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [Neighbors, Clusters, NeighborIds])
-def test_batches_of_neighbors_are_made_from_current_rows(tmp_path: Path, kind: Any):
+def test_batches_of_neighbors_are_made_from_current_rows(tmp_path: Path):
     learner, feed = learner_and_feed()
     weight = words_of(learner).weight
     unread = sorted(set(range(len(weight))) - set(feed.tokens.ids.tolist()))[-1]
@@ -376,7 +375,8 @@ def test_batches_of_neighbors_are_made_from_current_rows(tmp_path: Path, kind: A
         seen.append(weight[unread].detach().clone())
         return np.random.default_rng(1).normal(size=(16, 4)).astype(np.float32)
 
-    sampler = kind(rows=16, size=4, seed=1, group=2, vectors=vectors)
+    grouping = NearestNeighbors(group=2)
+    sampler = EmbeddingSampler(rows=16, size=4, seed=1, vectors=vectors, grouping=grouping)
     training = Training(epochs=2, learning_rate=1e-2, warmup=0.0, schedule="constant", weight_decay=1.0)
     rates: Any = {"encoder": 1e-2, "head": 1e-2, "objective": 1e-2}
     fit_with(
@@ -388,4 +388,4 @@ def test_batches_of_neighbors_are_made_from_current_rows(tmp_path: Path, kind: A
 
 
 def test_samplers_that_only_shuffle_do_not_read_the_model():
-    assert not any(kind.reads_model for kind in (RandomOrder, FileOrder, Balanced, Words))
+    assert not any(kind.reads_model for kind in (RandomOrder, FileOrder, ClassBalanced, ShingleSampler))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearfar.batching import Neighbors
+from nearfar.batching import EmbeddingSampler, NearestNeighbors
 from nearfar.batching.schedules import RoundRobin, Sampled
 from nearfar.encoding import build
 from nearfar.encoding.task_model import TaskNetwork
@@ -50,7 +50,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_tasks_read_the_model_for_their_batches_if_one_of_them_does(made):
     _, feed = made()
     assert not feed.sampler.reads_model
-    own = Neighbors(rows=4, size=2, seed=1, vectors=lambda: np.eye(4, dtype=np.float32), group=2)
+    own = EmbeddingSampler(
+        rows=4, size=2, seed=1, vectors=lambda: np.eye(4, dtype=np.float32), grouping=NearestNeighbors(group=2)
+    )
     name, first = next(iter(feed.loaders.items()))
     assert MultiTaskLoader({**feed.loaders, name: replace(first, sampler=own)}, feed.schedule).sampler.reads_model
 
@@ -91,7 +93,7 @@ def close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 
 def test_rows_are_numbered_through_the_tasks(made):
-    """Every batch belongs to the task whose turn it is, and holds that task's own rows of that lap."""
+    """Every batch belongs to the scheduled task, and holds that task's own rows of that pass."""
     _, feed = made(schedule=lambda sizes: Sampled(tasks=sizes, seed=4))
     names, starts = list(feed.loaders), {}
     start = 0
@@ -103,10 +105,10 @@ def test_rows_are_numbered_through_the_tasks(made):
     order = feed.sampler.batches(0)
 
     assert len(order) == len(feed.sampler) == len(feed.schedule)
-    for turn, rows in zip(feed.schedule.turns(0), order, strict=True):
-        name = names[turn.task]
+    for step, rows in zip(feed.schedule.batches(0), order, strict=True):
+        name = names[step.task]
         assert feed.task_of(rows) == name
-        own = feed.loaders[name].sampler.batches(turn.lap)[turn.batch]
+        own = feed.loaders[name].sampler.batches(step.task_epoch)[step.batch]
         assert (rows - starts[name]).tolist() == own.tolist()
         assert feed.place(rows).startswith(f"task {name}: {feed.loaders[name].source} lines ")
         (batch,) = feed.batches(made()[0].model, rows[:1], None)
@@ -119,7 +121,7 @@ def test_every_row_comes_once_an_epoch_when_shares_are_proportional(made):
     assert sorted(np.concatenate(feed.sampler.batches(1)).tolist()) == list(range(72))
 
 
-def test_a_small_task_is_shuffled_anew_for_each_lap(made):
+def test_a_small_task_is_shuffled_anew_for_each_pass(made):
     """Round-robin walks 3 batches of the small task twice; the second walk has another order."""
     _, feed = made()
     mine = [rows.tolist() for rows in feed.sampler.batches(0) if feed.task_of(rows) == "same"]

@@ -1,22 +1,23 @@
-"""Who sits together: samplers cut a data set into batches, schedules let several tasks take turns."""
+"""Samplers and task schedules: which rows share a batch, and which task a training step takes its batch from."""
 
-from nearfar.batching.balanced import Balanced, lonely
-from nearfar.batching.groups import Grouping, Groups, shingle_groups
-from nearfar.batching.nearest_neighbors import Search, cluster_groups, neighbor_groups, neighbor_id_groups, unit
-from nearfar.batching.neighbor_sampler import Clusters, NeighborIds, Neighbors
+from nearfar.batching.class_balanced import ClassBalanced, count_without_positive
+from nearfar.batching.embedding_sampler import EmbeddingSampler
+from nearfar.batching.groupings import Clusters, Grouping, NearestNeighbors, SharedNeighbors
+from nearfar.batching.groups import GroupReport
+from nearfar.batching.nearest_neighbors import Search
 from nearfar.batching.samplers import FileOrder, RandomOrder, Rows, Sampler, cut
-from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, Turn, describe
-from nearfar.batching.shingle_sampler import Words, word_shingles
+from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, TaskBatch, describe
+from nearfar.batching.shingle_sampler import ShingleSampler
 
 __all__ = [
     "Annealed",
-    "Balanced",
+    "ClassBalanced",
     "Clusters",
+    "EmbeddingSampler",
     "FileOrder",
+    "GroupReport",
     "Grouping",
-    "Groups",
-    "NeighborIds",
-    "Neighbors",
+    "NearestNeighbors",
     "RandomOrder",
     "RoundRobin",
     "Rows",
@@ -25,15 +26,10 @@ __all__ = [
     "Schedule",
     "Search",
     "Sequential",
-    "Turn",
-    "Words",
-    "cluster_groups",
+    "SharedNeighbors",
+    "ShingleSampler",
+    "TaskBatch",
+    "count_without_positive",
     "cut",
     "describe",
-    "lonely",
-    "neighbor_groups",
-    "neighbor_id_groups",
-    "shingle_groups",
-    "unit",
-    "word_shingles",
 ]

@@ -1,4 +1,4 @@
-"""Groups of rows that are alike, how an order is made of them, and how hard the batches became."""
+"""Groups of similar rows, the order of rows made from them, and how hard the resulting batches are."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Ids = NDArray[np.int64]
 Shingles = NDArray[np.uint64]
 
 SAMPLED = 512
-"""So many batches are looked at to say how alike their rows are."""
+"""How many batches the mean similarity of a report is measured on."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Groups:
-    """An order of rows in which the rows of a group stand side by side."""
+    """An order of rows in which the rows of a group are adjacent."""
 
     order: Rows
     """(n,) every row exactly once."""
@@ -35,13 +35,13 @@ class Groups:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grouping:
-    """What a shuffler made of an epoch, for people and for the journal."""
+class GroupReport:
+    """The groups of an epoch in numbers, for the console and the journal."""
 
     groups: int
     """Groups of two rows or more."""
     rows_in_groups: int
-    """Rows in such groups; the others stand alone."""
+    """Rows in such groups."""
     similarity: float | None
     """Mean similarity of two rows of a batch; None where no batch has two rows."""
     random: float | None
@@ -51,7 +51,7 @@ class Grouping:
     seconds: float
     """Time for groups and order, without the encoder's."""
     encoding_seconds: float
-    """Time until the vectors were there."""
+    """Time to encode the vectors."""
     recall: float | None
     """Of an approximate search: the share of the truly nearest rows that it finds."""
     exact: bool
@@ -69,7 +69,7 @@ class Grouping:
 
 
 def check_groups(*, rows: int, size: int, group: int, same: Ids | None) -> None:
-    """Refuse groups that cannot be: of one row, or larger than a batch."""
+    """Refuse groups of one row, and groups larger than a batch."""
     check(rows, size)
     if group < 2:
         raise SettingError(f"batches.group must be 2 or more, got {group}; try 4 to 8.")
@@ -83,7 +83,7 @@ def check_groups(*, rows: int, size: int, group: int, same: Ids | None) -> None:
 
 
 def shingle_groups(shingles: Shingles, *, group: int, source: np.random.Generator, same: Ids | None = None) -> Groups:
-    """Rows of one shingle, cut into groups, the groups in random order: Algorithm 2 from its sorting on.
+    """Rows with the same shingle, cut into groups, the groups in random order: Algorithm 2 from its sorting on.
 
     A run of rows with one shingle is cut into groups of ``group``; what is left over of a run is a smaller group.
     With ``same``, rows of one id are dealt to different groups of the run instead, as many as that takes.
@@ -91,35 +91,30 @@ def shingle_groups(shingles: Shingles, *, group: int, source: np.random.Generato
     each run begins to count anew.)
 
     Args:
-        shingles: (n,) what rows share; equal numbers are equal shingles.
+        shingles: (n,) equal numbers are equal shingles.
         group: largest size of a group.
-        source: draws which rows of a run meet, and the order of the groups.
+        source: draws which rows of a run share a group, and the order of the groups.
         same: (n,) ids; two rows of one id do not enter one group.
     """
     n = len(shingles)
     order = source.permutation(n)
     if same is not None:
-        order = order[np.argsort(source.permutation(n)[_dense(same)][order], kind="stable")]  # ids in random order
+        dense = np.unique(same, return_inverse=True)[1].reshape(-1)  # the ids, numbered from 0
+        order = order[np.argsort(source.permutation(n)[dense][order], kind="stable")]  # ids in random order
     order = order[np.argsort(shingles[order], kind="stable")]
     run_starts = _starts(shingles[order])
     runs = np.diff(run_starts, append=n)  # length of each
     if same is None:
-        places = np.arange(n) - np.repeat(run_starts, runs)
-        return _in_random_order(order, np.flatnonzero(places % group == 0), source)
-    # Rows of one id stand side by side: dealt in turn to m groups, m no smaller than their number, no two meet.
-    ids = same[order]
-    id_starts = _starts(ids, shingles[order])
+        positions = np.arange(n) - np.repeat(run_starts, runs)
+        return _in_random_order(order, np.flatnonzero(positions % group == 0), source)
+    # Rows of one id are adjacent: dealt in turn to m groups, m no smaller than their number, no two share a group.
+    id_starts = _starts(same[order], shingles[order])
     most = np.maximum.reduceat(np.diff(id_starts, append=n), np.searchsorted(id_starts, run_starts))
-    hands = np.repeat(np.maximum(-(-runs // group), most), runs)
+    dealt_to = np.repeat(np.maximum(-(-runs // group), most), runs)
     firsts = np.repeat(run_starts, runs)
-    hand = firsts + (np.arange(n) - firsts) % hands  # number of the group, growing from run to run
-    dealt = np.argsort(hand, kind="stable")
-    return _in_random_order(order[dealt], _starts(hand[dealt]), source)
-
-
-def _dense(ids: Ids) -> Ids:
-    """The same ids, numbered from 0."""
-    return np.unique(ids, return_inverse=True)[1].reshape(-1)
+    number = firsts + (np.arange(n) - firsts) % dealt_to  # of the group, growing from run to run
+    dealt = np.argsort(number, kind="stable")
+    return _in_random_order(order[dealt], _starts(number[dealt]), source)
 
 
 def _starts(*keys: NDArray[np.int64] | Shingles) -> Rows:
@@ -146,17 +141,17 @@ def report(
     source: np.random.Generator,
     seconds: float,
     encoding_seconds: float = 0.0,
-) -> Grouping:
-    """Count the groups, and measure how alike the rows of batches are, of these and of random ones."""
+) -> GroupReport:
+    """Count the groups, and measure the similarity of rows within batches, of these and of random ones."""
     lengths = np.diff(groups.bounds)
     size, rows = len(batches[0]), len(groups.order)
     some = [batches[at] for at in source.permutation(len(batches))[:SAMPLED]]
-    anybody = cut(source.permutation(rows)[: SAMPLED * size], size)
-    return Grouping(
+    random = cut(source.permutation(rows)[: SAMPLED * size], size)
+    return GroupReport(
         groups=int((lengths > 1).sum()),
         rows_in_groups=int(lengths[lengths > 1].sum()),
         similarity=_mean(some, similarity),
-        random=_mean(anybody, similarity),
+        random=_mean(random, similarity),
         measure=measure,
         seconds=seconds,
         encoding_seconds=encoding_seconds,

@@ -1,4 +1,4 @@
-"""Nearest neighbors among the rows of a data set, and the groups they make: faiss, exact or approximate by size."""
+"""Nearest neighbors and clusters among the rows of a data set with faiss: exact, or approximate above a size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.batching.groups import Groups, Ids, Shingles, Vectors, shingle_groups
+from nearfar.batching.groups import Ids, Shingles, Vectors
 from nearfar.batching.samplers import Rows
 from nearfar.errors import NotFiniteError, SettingError
 
 BLOCK = 1024
-"""Rows searched at once: enough for a fast matrix product, few enough to know who is used already."""
+"""Rows searched at once: enough for a fast matrix product, few enough to know which rows are used already."""
 CHUNK = 16384
 """Rows normalized, added or compared at once."""
 QUERIES = 200
@@ -38,7 +38,7 @@ class Search:
     list_rows: int = 1024
     """Rows of a list of the approximate search, on average."""
     probes: int = 8
-    """Lists looked into for each row; more find more of the true neighbors and take longer."""
+    """Lists searched for each row; more find more of the true neighbors and take longer."""
     candidates: int = 64
     """Rows the approximate search returns at most."""
 
@@ -66,139 +66,35 @@ def unit(vectors: Vectors) -> Vectors:
     return vectors
 
 
-def neighbor_groups(
-    vectors: Vectors,
-    *,
-    group: int,
-    source: np.random.Generator,
-    candidates: int = 500,
-    reverse: bool = True,
-    same: Ids | None = None,
-    search: Search = DEFAULT,
-) -> Groups:
-    """Example-based shuffling: Algorithm 1 of the paper.
+def make_index(
+    vectors: Vectors, search: Search, *, exact: int, approximate: int, nearest: int, source: np.random.Generator
+) -> tuple[Index, float | None]:
+    """An index over (n, d) vectors of length 1, and the recall of its ``nearest`` rows where it is approximate.
 
-    The rows are shuffled. Each row in turn that is in no group yet founds one: of its ``candidates`` nearest rows the
-    first ``group - 1`` that are in no group join it. Those at the end find their neighbors taken and stay alone, so
-    the order is reversed: easy batches first, as in a curriculum.
-
-    Above ``search.exact_rows`` rows the search is approximate, and looks only among rows that are in no group yet
-    (of the lists it looks into), so that few rows stay alone.
-
-    Args:
-        vectors: (n, d) of length 1.
-        group: largest size of a group.
-        source: draws the order in which rows may found groups, and the sample the recall is measured on.
-        candidates: how many nearest rows may join, before those in use are left out.
-        reverse: whether the last groups come first.
-        same: (n,) ids; two rows of one id do not enter one group.
-        search: when and how to approximate.
+    ``exact`` and ``approximate`` are the candidates that each kind of search returns for a row.
     """
-    n = len(vectors)
-    order = source.permutation(n)
-    index: _Index
-    recall = None
-    if n <= search.exact_rows:
-        index = _Exact(vectors, candidates)
-    else:
-        index = _Lists(vectors, search, min(candidates, search.candidates), source)
-        recall = _recall(vectors, index, group - 1, source.permutation(n)[:QUERIES])
-    groups = list(_found(order, index, group, same))
-    if reverse:
-        groups = [members[::-1] for members in reversed(groups)]
-    bounds = np.concatenate([[0], np.cumsum([len(members) for members in groups])])
-    return Groups(order=np.concatenate(groups), bounds=bounds, recall=recall, exact=n <= search.exact_rows)
+    if len(vectors) <= search.exact_rows:
+        return _Exact(vectors, exact), None
+    index = _Lists(vectors, search, approximate, source)
+    return index, _recall(vectors, index, nearest, source.permutation(len(vectors))[:QUERIES])
 
 
-def cluster_groups(
-    vectors: Vectors, *, group: int, source: np.random.Generator, clusters: int = 300, same: Ids | None = None
-) -> Groups:
-    """Algorithm 2 with the number of a row's cluster as its shingle: k-means on the unit sphere.
-
-    Args:
-        vectors: (n, d) of length 1.
-        group: largest size of a group.
-        source: draws the first centers, who meets, and the order.
-        clusters: how many; fewer where the rows would not fill a group for each.
-        same: (n,) ids; two rows of one id do not enter one group.
-    """
-    faiss = _faiss()
-    clusters = min(clusters, max(1, len(vectors) // group))
-    means = faiss.Kmeans(
-        vectors.shape[1], clusters, niter=20, seed=_seed(source), spherical=True, min_points_per_centroid=1
-    )
+def cluster_numbers(vectors: Vectors, clusters: int, source: np.random.Generator) -> Shingles:
+    """(n, d) vectors of length 1 -> (n,) the k-means cluster of each, on the unit sphere."""
+    seed = _seed(source)
+    means = _faiss().Kmeans(vectors.shape[1], clusters, niter=20, seed=seed, spherical=True, min_points_per_centroid=1)
     means.train(vectors)
     numbers = [means.index.search(chunk, 1)[1][:, 0] for chunk in _chunks(vectors)]
-    return shingle_groups(np.concatenate(numbers).astype(np.uint64), group=group, source=source, same=same)
+    return np.concatenate(numbers).astype(np.uint64)
 
 
-def neighbor_id_groups(
-    vectors: Vectors,
-    *,
-    group: int,
-    source: np.random.Generator,
-    neighbors: int = 5,
-    shingle: int = 1,
-    same: Ids | None = None,
-    search: Search = DEFAULT,
-) -> Groups:
-    """Algorithm 2 with the row numbers of the nearest neighbors as words; a row is the nearest to itself.
-
-    Args:
-        vectors: (n, d) of length 1.
-        group: largest size of a group.
-        source: draws the shingles, who meets, and the order.
-        neighbors: how many nearest rows are a row's words, itself included.
-        shingle: how many of them rows of a group share.
-        same: (n,) ids; two rows of one id do not enter one group.
-        search: when and how to approximate.
-    """
-    n = len(vectors)
-    neighbors = min(neighbors, n)
-    if not 1 <= shingle <= neighbors:
-        raise SettingError(
-            f"batches.words must be between 1 and the number of neighbors ({neighbors}), got {shingle}; try 1."
-        )
-    index: _Index
-    recall = None
-    if n <= search.exact_rows:
-        index = _Exact(vectors, max(neighbors - 1, 1))
-    else:
-        index = _Lists(vectors, search, neighbors, source)
-        recall = _recall(vectors, index, max(neighbors - 1, 1), source.permutation(n)[:QUERIES])
-    everybody = np.zeros(n + 1, dtype=bool)
-    shingles = np.empty(n, dtype=np.uint64)
-    for rows in np.split(np.arange(n), range(BLOCK, n, BLOCK)):
-        found = index.nearest(rows, everybody)
-        ids = np.empty((len(rows), neighbors), dtype=np.int64)
-        for at, (row, near) in enumerate(zip(rows, found, strict=True)):
-            others = near[(near != row) & (near >= 0)][: neighbors - 1]
-            ids[at] = row
-            ids[at, 1 : 1 + len(others)] = others
-        drawn = source.random(ids.shape).argpartition(shingle - 1, axis=1)[:, :shingle]
-        shingles[rows] = _mixed(np.sort(np.take_along_axis(ids, drawn, axis=1), axis=1))
-    groups = shingle_groups(shingles, group=group, source=source, same=same)
-    return Groups(order=groups.order, bounds=groups.bounds, recall=recall, exact=n <= search.exact_rows)
-
-
-def _mixed(ids: Ids) -> Shingles:
-    """(n, t) ids to one number each: splitmix64, one id after the other."""
-    state = np.zeros(len(ids), dtype=np.uint64)
-    for column in ids.T:
-        state = (state ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state ^= state >> np.uint64(31)
-    return state
-
-
-class _Index(Protocol):
-    """Answers which rows are near; ``used`` is (n + 1,), with True at the end for the number -1, which is nobody."""
+class Index(Protocol):
+    """Answers which rows are near; ``used`` is (n + 1,), with True at the end for the number -1, which is no row."""
 
     candidates: int
 
     def nearest(self, rows: Rows, used: NDArray[np.bool_]) -> Ids:
-        """(len(rows), candidates + 1) row numbers, nearest first; itself may be among them, -1 is nobody."""
+        """(len(rows), candidates + 1) row numbers, nearest first; itself may be among them, -1 is no row."""
 
     def block(self, unused: int) -> int:
         """How many rows to search at once while so many are unused."""
@@ -247,45 +143,10 @@ class _Lists:
         return np.asarray(ids, dtype=np.int64)
 
     def block(self, unused: int) -> int:
-        return min(BLOCK, max(64, unused // 64))  # the fewer are left, the more often two want the same
+        return min(BLOCK, max(64, unused // 64))  # the fewer are left, the more often two rows have the same neighbor
 
 
-def _found(order: Rows, index: _Index, group: int, same: Ids | None) -> Iterator[Rows]:
-    """Groups in the order they are founded, the founder first."""
-    n = len(order)
-    used = np.zeros(n + 1, dtype=bool)
-    used[n] = True  # -1, which is nobody
-    at, unused = 0, n
-    while unused:
-        block = index.block(unused)
-        window = order[at : at + 8 * block]
-        founders = np.flatnonzero(~used[window])[:block]
-        at += int(founders[-1]) + 1 if len(founders) == block else len(window)
-        if not len(founders):
-            continue
-        rows = window[founders]
-        for founder, near in zip(rows.tolist(), index.nearest(rows, used), strict=True):
-            if used[founder]:
-                continue
-            used[founder] = True
-            members = _joining(founder, near[near != founder][: index.candidates], used, group - 1, same)
-            used[members] = True
-            unused -= 1 + len(members)
-            yield np.append(founder, members)
-
-
-def _joining(founder: int, near: Ids, used: NDArray[np.bool_], most: int, same: Ids | None) -> Rows:
-    """The nearest unused rows; with ``same``, of each id only the first, and none of the founder's."""
-    free = near[~used[near]]
-    if same is None or not len(free):
-        return free[:most]
-    free = free[same[free] != same[founder]]
-    firsts = np.sort(np.unique(same[free], return_index=True)[1])
-    chosen: Rows = free[firsts[:most]]
-    return chosen
-
-
-def _recall(vectors: Vectors, index: _Index, nearest: int, queries: Rows) -> float:
+def _recall(vectors: Vectors, index: Index, nearest: int, queries: Rows) -> float:
     """Share of the ``nearest`` truly nearest rows found; rows exactly as near as the last of them count too."""
     nearest = min(nearest, len(vectors) - 1)
     if nearest == 0:
@@ -295,7 +156,7 @@ def _recall(vectors: Vectors, index: _Index, nearest: int, queries: Rows) -> flo
     for number, chunk in enumerate(_chunks(vectors)):
         near = mine @ chunk.T
         inside = np.flatnonzero((queries >= number * CHUNK) & (queries < number * CHUNK + len(chunk)))
-        near[inside, queries[inside] - number * CHUNK] = -np.inf  # nobody is a neighbor of itself
+        near[inside, queries[inside] - number * CHUNK] = -np.inf  # no row is its own neighbor
         best = np.partition(np.concatenate([best, near], axis=1), -nearest, axis=1)[:, -nearest:]
     used = np.zeros(len(vectors) + 1, dtype=bool)
     found = index.nearest(queries, used)

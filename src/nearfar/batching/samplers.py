@@ -1,7 +1,7 @@
-"""Which rows share a batch, and in which order an epoch walks through them.
+"""Samplers: which rows share a batch, and the order of the batches in an epoch.
 
-A sampler is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, and for samplers that look at
-vectors on these; never on what was asked before. Its length is exact and known before the epoch begins.
+A sampler is a value: ``batches(epoch)`` depends on its settings, its seed, the epoch and, for samplers that read
+vectors, on these; never on earlier calls. Its length is exact and known before the epoch begins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Sampler(Protocol):
 
     @property
     def reads_model(self) -> bool:
-        """Whether ``batches`` looks at the weights that are being trained, so that these have to be up to date."""
+        """Whether ``batches`` encodes texts with the model in training, whose weights must then be up to date."""
 
     def __len__(self) -> int:
         """How many batches every epoch has."""
@@ -32,9 +32,9 @@ class Sampler(Protocol):
         """The batches of an epoch; the first epoch is 0.
 
         Args:
-            epoch: which one.
+            epoch: its index.
             previous: the batches of the epoch before. Samplers that encode only every few epochs need them in the
-                epochs between; the others do not look at them.
+                epochs between; the others ignore them.
         """
 
 
@@ -94,7 +94,7 @@ def cut(order: Rows, size: int) -> list[Rows]:
 
 
 def check(rows: int, size: int) -> None:
-    """Refuse what no sampler can do: no rows, or batches of nothing."""
+    """Refuse a data set without rows, and empty batches."""
     if rows < 1:
         raise SettingError("there are no rows to make batches of.")
     if size < 1:

@@ -1,19 +1,20 @@
-"""Whose turn it is: the order in which several tasks train one model.
+"""Task schedules: which task each training step of a multi-task run takes its batch from.
 
-A schedule is a value: ``turns(epoch)`` depends on its settings, its seed and the epoch, never on what was asked before.
+A schedule is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, never on earlier calls.
 Its length is exact, the same in every epoch and known before the first one, and so are the steps of each task.
 
-A task's batches are walked through lap after lap, whatever the epochs do: an epoch goes on where the one before it
-stopped, and a task that comes to its end begins again at its start. So no batch of a task comes again before all its
-others have come, even in a schedule that gives the task fewer steps an epoch than it has batches.
+The passes over a task's batches do not depend on the epochs of the schedule: an epoch continues where the one before
+it stopped, and after a task's last batch its next pass begins. So no batch of a task comes again before all its others
+have come, even in a schedule that gives the task fewer steps an epoch than it has batches.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -27,41 +28,41 @@ EXPONENTS = {"proportional": 1.0, "square-root": 0.5, "weights": 0.0}
 """To which power a task's number of batches counts; "temperature" has its own."""
 
 
-class Turn(NamedTuple):
-    """One batch of one task."""
+class TaskBatch(NamedTuple):
+    """One step of a schedule: a batch of a task."""
 
     task: int
-    """Its place among the tasks."""
+    """Index of the task."""
     batch: int
-    """Which batch of the task's lap, from 0."""
-    lap: int
-    """How often the task has been walked through before, over all epochs: what its sampler knows as the epoch."""
+    """Which batch of the task's current pass, from 0."""
+    task_epoch: int
+    """Passes over the task's batches before this one, over all epochs of the schedule: the epoch of its sampler."""
 
 
 class Schedule(Protocol):
-    """Says, epoch by epoch, which task trains with which of its batches."""
+    """The order in which several tasks train one model."""
 
     @property
     def tasks(self) -> Mapping[str, int]:
         """Name and number of batches of each task."""
 
     def __len__(self) -> int:
-        """How many turns every epoch has."""
+        """Steps of every epoch."""
 
-    def turns(self, epoch: int) -> list[Turn]:
-        """The turns of an epoch; the first epoch is 0."""
+    def batches(self, epoch: int) -> list[TaskBatch]:
+        """The steps of an epoch; the first epoch is 0."""
 
     def steps_per_task(self, epoch: int) -> dict[str, int]:
-        """How many turns each task has in an epoch."""
+        """How many steps of an epoch each task has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sequential:
     """One task after the other: all epochs of the first, then all epochs of the second, and so on.
 
-    In the run as a whole every batch of every task has exactly ``epochs`` turns. An epoch of the schedule is as long
-    as all tasks together, so the first ones may hold the first task only. The last task has the last word, and the
-    model is biased to it: this is the baseline that the other schedules are compared with.
+    Over the whole run every batch of every task comes exactly ``epochs`` times. An epoch of the schedule is as long as
+    all tasks together, so the first ones may hold the first task only. The model is biased to the task it is trained
+    on last: this is the baseline that the other schedules are compared with.
 
     Args:
         tasks: name and number of batches of each task.
@@ -69,7 +70,7 @@ class Sequential:
         order: the tasks' names in the order to train them; none for the order of ``tasks``.
 
     >>> schedule = Sequential(tasks={"small": 1, "large": 3}, epochs=2)
-    >>> len(schedule), [[turn.task for turn in schedule.turns(epoch)] for epoch in range(2)]
+    >>> len(schedule), [[step.task for step in schedule.batches(epoch)] for epoch in range(2)]
     (4, [[0, 0, 1, 1], [1, 1, 1, 1]])
     """
 
@@ -88,15 +89,13 @@ class Sequential:
     def __len__(self) -> int:
         return sum(self.tasks.values())
 
-    def turns(self, epoch: int) -> list[Turn]:
-        """The epoch's piece of the whole run."""
-        steps = list(self.steps_per_task(epoch).values())
-        walk = [place for place in _places(self.tasks, self.order) for _ in range(steps[place])]
-        before = [sum(self.steps_per_task(earlier)[name] for earlier in range(epoch)) for name in self.tasks]
-        return _walked(self.tasks, walk, before)
+    def batches(self, epoch: int) -> list[TaskBatch]:
+        """The epoch's part of the whole run."""
+        steps = self.steps_per_task(epoch)
+        return _numbered(self, epoch, [name for name in self.order or self.tasks for _ in range(steps[name])])
 
     def steps_per_task(self, epoch: int) -> dict[str, int]:
-        """What the epoch's piece of the run has of each task."""
+        """The steps of each task in the epoch's part of the run."""
         if not 0 <= epoch < self.epochs:
             raise SettingError(f"epoch {epoch} of a sequential schedule of {counted(self.epochs, 'epoch')} (from 0).")
         start, stop = epoch * len(self), (epoch + 1) * len(self)
@@ -110,18 +109,18 @@ class Sequential:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin:
-    """Every task in turn, in a given order, until each was walked through at least once.
+    """Every task in turn, in a given order, until each has had at least one pass over its batches.
 
-    An epoch has as many rounds as the task that needs most; the others begin again at their start, so that no task is
-    cut short. With 4,423 batches of one task and 267 of another, the second is walked through 16.6 times an epoch:
-    :func:`describe` says so. Names may come twice in the order, for a task that shall have two turns a round.
+    An epoch has as many rounds as the task that needs most; the others begin another pass, so that no task is cut
+    short. With 4,423 batches of one task and 267 of another, an epoch has 16.6 passes over the second:
+    :func:`describe` reports it. A name may be in the order twice, for a task that is to have two steps a round.
 
     Args:
         tasks: name and number of batches of each task.
         order: the tasks' names in the order of a round, each at least once; none for the order of ``tasks``.
 
     >>> schedule = RoundRobin(tasks={"small": 2, "large": 3})
-    >>> [(turn.task, turn.batch) for turn in schedule.turns(0)]
+    >>> [(step.task, step.batch) for step in schedule.batches(0)]
     [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0), (1, 2)]
     """
 
@@ -133,34 +132,63 @@ class RoundRobin:
         _check_order(self.tasks, self.order)
 
     def __len__(self) -> int:
-        return self.rounds * self.turns_per_round
-
-    @property
-    def turns_per_round(self) -> int:
-        """How many turns come before the order begins anew."""
-        return len(self.order or self.tasks)
+        return self.rounds * len(self.order or self.tasks)
 
     @property
     def rounds(self) -> int:
         """How often an epoch goes through the order."""
-        return max(-(-batches // times) for batches, times in zip(self.tasks.values(), self._times(), strict=True))
+        per_round = Counter(self.order or self.tasks.keys())
+        return max(-(-batches // per_round[name]) for name, batches in self.tasks.items())
 
-    def turns(self, epoch: int) -> list[Turn]:
+    def batches(self, epoch: int) -> list[TaskBatch]:
         """Round after round."""
-        before = [epoch * steps for steps in self.steps_per_task(epoch).values()]
-        return _walked(self.tasks, _places(self.tasks, self.order) * self.rounds, before)
+        return _numbered(self, epoch, [*(self.order or self.tasks)] * self.rounds)
 
     def steps_per_task(self, epoch: int) -> dict[str, int]:  # noqa: ARG002 - as all schedules
         """One for each time the task is named in each round."""
-        return {name: self.rounds * times for name, times in zip(self.tasks, self._times(), strict=True)}
-
-    def _times(self) -> list[int]:
-        """How often each task is named in a round."""
-        return [self.order.count(name) if self.order else 1 for name in self.tasks]
+        per_round = Counter(self.order or self.tasks.keys())
+        return {name: self.rounds * per_round[name] for name in self.tasks}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled:
+class _TaskSampling(ABC):
+    """Tasks in random order, each with its share of the steps."""
+
+    tasks: Mapping[str, int]
+    seed: int
+    weights: Mapping[str, float] | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_tasks(self.tasks)
+        _check_shares(self.tasks, self.weights, self.steps)
+        self._check()
+
+    def __len__(self) -> int:
+        return sum(self.tasks.values()) if self.steps is None else self.steps
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse impossible settings."""
+
+    @abstractmethod
+    def exponent(self, epoch: int) -> float:
+        """The epoch's α; the first epoch is 0."""
+
+    def batches(self, epoch: int) -> list[TaskBatch]:
+        """The steps of all tasks, shuffled."""
+        steps = self.steps_per_task(epoch)
+        drawn = generator(self.seed, "tasks", epoch).permutation(np.repeat(np.arange(len(steps)), [*steps.values()]))
+        names = list(self.tasks)
+        return _numbered(self, epoch, [names[task] for task in drawn])
+
+    def steps_per_task(self, epoch: int) -> dict[str, int]:
+        """The epoch's shares, in whole steps."""
+        return allot(len(self), shares(self.tasks, self.exponent(epoch), self.weights))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(_TaskSampling):
     r"""Tasks in random order, each with its share of the steps: Liu et al. 2019, arXiv:1901.11504, algorithm 1.
 
     Task t with :math:`n_t` batches and weight :math:`w_t` has the share
@@ -169,8 +197,8 @@ class Sampled:
 
     of the steps, with α = 1 ("proportional"), 1/2 ("square-root"), 1/T ("temperature") or 0 ("weights"). The number of
     steps is not drawn but exact: the share, rounded so that the sum is right, and at least one step for every task
-    whose weight is above zero. Drawn is their order. Proportional shares without weights give every batch of every
-    task exactly one turn an epoch: MT-DNN, where the batches of all tasks are merged and shuffled.
+    whose weight is above zero. Only their order is drawn. With proportional shares and no weights, every batch of
+    every task comes once an epoch: MT-DNN, where the batches of all tasks are merged and shuffled.
 
     Args:
         tasks: name and number of batches of each task.
@@ -178,7 +206,7 @@ class Sampled:
         by: how the number of batches counts.
         temperature: T above, for "temperature" only: 1 is proportional, 2 the square root, more is more even.
         weights: of tasks by name, 1 for those not named; 0 leaves a task out.
-        steps: turns of an epoch; none for as many as all tasks together have batches.
+        steps: of an epoch; none for as many as all tasks together have batches.
 
     >>> tasks = {"sentiment": 10, "paraphrase": 90}
     >>> Sampled(tasks=tasks, seed=1).steps_per_task(0)
@@ -189,16 +217,10 @@ class Sampled:
     {'sentiment': 3, 'paraphrase': 9}
     """
 
-    tasks: Mapping[str, int]
-    seed: int
     by: Share = "proportional"
     temperature: float | None = None
-    weights: Mapping[str, float] | None = None
-    steps: int | None = None
 
-    def __post_init__(self) -> None:
-        _check_tasks(self.tasks)
-        _check_shares(self.tasks, self.weights, self.steps)
+    def _check(self) -> None:
         known = [*EXPONENTS, "temperature"]
         if self.by not in known:
             raise SettingError(
@@ -214,63 +236,44 @@ class Sampled:
                 f"tasks sampled by temperature need one above 0, got {self.temperature}; try 2, or 1 for proportional."
             )
 
-    def __len__(self) -> int:
-        return _length(self.tasks, self.steps)
-
-    def turns(self, epoch: int) -> list[Turn]:
-        """The steps of all tasks, shuffled."""
-        steps = list(self.steps_per_task(epoch).values())
-        walk = _shuffled(steps, generator(self.seed, "tasks", epoch))
-        return _walked(self.tasks, walk, [epoch * own for own in steps])
-
-    def steps_per_task(self, epoch: int) -> dict[str, int]:  # noqa: ARG002 - as all schedules
-        """The shares, in whole steps; the same in every epoch."""
-        exponent = 1 / self.temperature if self.temperature is not None else EXPONENTS[self.by]
-        return allot(len(self), shares(self.tasks, exponent, self.weights))
+    def exponent(self, epoch: int) -> float:  # noqa: ARG002 - the same in every epoch
+        """The power to which a task's number of batches counts."""
+        return 1 / self.temperature if self.temperature is not None else EXPONENTS[self.by]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Annealed:
+class Annealed(_TaskSampling):
     r"""Proportional at first, nearly even in the end: Stickland and Murray 2019, arXiv:1902.02671, section 4.1.
 
     As :class:`Sampled`, with an exponent that falls from epoch to epoch,
 
     .. math:: \alpha_e = 1 - 0.8\, \frac{e - 1}{E - 1}, \qquad e = 1 \dots E
 
-    so that large tasks do not end with the small ones forgotten. A run of one epoch is proportional.
+    so that training does not end with the small tasks forgotten. A run of one epoch is proportional.
 
     Args:
         tasks: name and number of batches of each task.
         seed: of the order.
         epochs: E above.
-        drop: what the exponent loses until the last epoch: 0.8 in the paper.
+        drop: by how much the exponent falls until the last epoch: 0.8 in the paper.
         weights: of tasks by name, 1 for those not named; 0 leaves a task out.
-        steps: turns of an epoch; none for as many as all tasks together have batches.
+        steps: of an epoch; none for as many as all tasks together have batches.
 
     >>> schedule = Annealed(tasks={"small": 10, "large": 90}, seed=1, epochs=3)
     >>> [schedule.steps_per_task(epoch)["small"] for epoch in range(3)]
     [10, 21, 39]
     """
 
-    tasks: Mapping[str, int]
-    seed: int
     epochs: int
     drop: float = 0.8
-    weights: Mapping[str, float] | None = None
-    steps: int | None = None
 
-    def __post_init__(self) -> None:
-        _check_tasks(self.tasks)
+    def _check(self) -> None:
         _check_epochs(self.epochs)
-        _check_shares(self.tasks, self.weights, self.steps)
         if not 0 <= self.drop <= 1:
             raise SettingError(
                 f"the exponent of annealed tasks can drop by 0 (always proportional) to 1 (even in the end), "
                 f"got {self.drop}; try 0.8."
             )
-
-    def __len__(self) -> int:
-        return _length(self.tasks, self.steps)
 
     def exponent(self, epoch: int) -> float:
         """The epoch's α; the first epoch is 0."""
@@ -278,52 +281,42 @@ class Annealed:
             raise SettingError(f"epoch {epoch} of an annealed schedule of {counted(self.epochs, 'epoch')} (from 0).")
         return 1 - self.drop * epoch / max(self.epochs - 1, 1)
 
-    def turns(self, epoch: int) -> list[Turn]:
-        """The steps of all tasks, shuffled."""
-        walk = _shuffled(list(self.steps_per_task(epoch).values()), generator(self.seed, "tasks", epoch))
-        before = [sum(self.steps_per_task(earlier)[name] for earlier in range(epoch)) for name in self.tasks]
-        return _walked(self.tasks, walk, before)
-
-    def steps_per_task(self, epoch: int) -> dict[str, int]:
-        """The epoch's shares, in whole steps."""
-        return allot(len(self), shares(self.tasks, self.exponent(epoch), self.weights))
-
 
 def shares(tasks: Mapping[str, int], exponent: float, weights: Mapping[str, float] | None = None) -> dict[str, float]:
-    """What each task is worth beside the others: weight times number of batches to the power of ``exponent``.
+    """The relative share of each task: weight times number of batches to the power of ``exponent``.
 
     The largest is 1; zero is a task of weight zero, and nothing else.
 
     >>> shares({"a": 10, "b": 10, "c": 10}, 0.5, {"b": 0})
     {'a': 1.0, 'b': 0.0, 'c': 1.0}
     """
-    own = {name: (weights or {}).get(name, 1.0) for name in tasks}
-    logs = {name: exponent * math.log(tasks[name]) + math.log(weight) for name, weight in own.items() if weight > 0}
+    by_name = {name: (weights or {}).get(name, 1.0) for name in tasks}
+    logs = {name: exponent * math.log(tasks[name]) + math.log(weight) for name, weight in by_name.items() if weight > 0}
     most = max(logs.values())
     return {name: max(math.exp(logs[name] - most), sys.float_info.min) if name in logs else 0.0 for name in tasks}
 
 
-def allot(steps: int, worth: Mapping[str, float]) -> dict[str, int]:
-    """Whole steps in proportion to the tasks' worth: largest remainders, and one step at least unless worth nothing.
+def allot(steps: int, share: Mapping[str, float]) -> dict[str, int]:
+    """Whole steps in proportion to the shares: largest remainders, and at least one step for a share above zero.
 
     >>> allot(10, {"a": 1.0, "b": 1.0, "c": 0.001, "d": 0.0})
     {'a': 5, 'b': 4, 'c': 1, 'd': 0}
     """
-    total = math.fsum(worth.values())
-    quotas = {name: steps * (own / total) for name, own in worth.items()}
+    total = math.fsum(share.values())
+    quotas = {name: steps * (value / total) for name, value in share.items()}
     counts = {name: math.floor(quota) for name, quota in quotas.items()}
     by_rest = sorted(quotas, key=lambda name: counts[name] - quotas[name])  # stable: of equal ones, the first
     for name in by_rest[: steps - sum(counts.values())]:
         counts[name] += 1
-    for name in [name for name, own in worth.items() if own > 0 and counts[name] == 0]:
-        rich = max(reversed(counts), key=lambda other: counts[other])  # of equal ones, the last
-        counts[rich] -= 1
+    for name in [name for name, value in share.items() if value > 0 and counts[name] == 0]:
+        largest = max(reversed(counts), key=lambda other: counts[other])  # of equal ones, the last
+        counts[largest] -= 1
         counts[name] += 1
     return counts
 
 
 def describe(schedule: Schedule, epoch: int) -> str:
-    """The steps of an epoch for people, and how often each task is walked through.
+    """The steps of an epoch in words, and the passes over each task.
 
     >>> describe(RoundRobin(tasks={"small": 2, "large": 3}), 0)
     '6 steps: small 3 (1.5 times its 2 batches), large 3 (1 times its 3 batches)'
@@ -336,29 +329,17 @@ def describe(schedule: Schedule, epoch: int) -> str:
     return f"{counted(len(schedule), 'step')}: {', '.join(parts)}"
 
 
-def _walked(tasks: Mapping[str, int], walk: Iterable[int], before: Sequence[int]) -> list[Turn]:
-    """The batches of a walk through the tasks, each of which has had so many turns ``before``."""
-    lengths, done = list(tasks.values()), list(before)
-    turns = []
-    for task in walk:
-        lap, batch = divmod(done[task], lengths[task])
-        turns.append(Turn(task, batch, lap))
-        done[task] += 1
-    return turns
-
-
-def _places(tasks: Mapping[str, int], order: Sequence[str]) -> list[int]:
-    names = list(tasks)
-    return [names.index(name) for name in order or names]
-
-
-def _shuffled(steps: Sequence[int], source: np.random.Generator) -> list[int]:
-    walk: list[int] = source.permutation(np.repeat(np.arange(len(steps)), steps)).tolist()
-    return walk
-
-
-def _length(tasks: Mapping[str, int], steps: int | None) -> int:
-    return sum(tasks.values()) if steps is None else steps
+def _numbered(schedule: Schedule, epoch: int, names: Sequence[str]) -> list[TaskBatch]:
+    """The next batch of each task in turn, after those of the earlier epochs."""
+    earlier = [schedule.steps_per_task(before) for before in range(epoch)]
+    done = {name: sum(steps[name] for steps in earlier) for name in schedule.tasks}
+    index = {name: place for place, name in enumerate(schedule.tasks)}
+    steps = []
+    for name in names:
+        task_epoch, batch = divmod(done[name], schedule.tasks[name])
+        steps.append(TaskBatch(index[name], batch, task_epoch))
+        done[name] += 1
+    return steps
 
 
 def _check_tasks(tasks: Mapping[str, object]) -> None:
@@ -384,7 +365,7 @@ def _check_order(tasks: Mapping[str, int], order: Sequence[str]) -> None:
     missing = [name for name in tasks if order and name not in order]
     if missing:
         raise SettingError(
-            f"the order of tasks ({', '.join(order)}) never comes to {missing[0]!r}; add it, or remove the task."
+            f"the order of tasks ({', '.join(order)}) leaves out {missing[0]!r}; add it, or remove the task."
         )
 
 
@@ -402,7 +383,7 @@ def _check_shares(tasks: Mapping[str, int], weights: Mapping[str, float] | None,
         )
     if steps is not None and steps < len(trained):
         raise SettingError(
-            f"an epoch of {counted(steps, 'step')} has no room for a step of each of {counted(len(trained), 'task')}; "
+            f"an epoch of {counted(steps, 'step')} is too short for a step of each of {counted(len(trained), 'task')}; "
             f"raise it to at least {len(trained)}, or leave it out."
         )
 

@@ -1,18 +1,18 @@
-"""Shuffling by words: texts that share some words meet, without any encoder (Algorithm 2)."""
+"""A sampler that groups texts which share words, without any encoder (Algorithm 2)."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
-from nearfar.batching.groups import Grouping, Ids, Shingles, check_groups, report, shingle_groups
+from nearfar.batching.groups import GroupReport, Ids, Shingles, check_groups, report, shingle_groups
 from nearfar.batching.samplers import Rows, cut
 from nearfar.errors import SettingError
 from nearfar.seeds import generator
@@ -27,22 +27,22 @@ _STOP_WORDS = """
     what when where whether which while who whom whose why will with within without won would wouldn yet you your yours
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""English words that say little about what a text is about."""
+"""English words that carry little meaning."""
 
 CHUNK = 65536
-"""Texts read at once: their words are forgotten before the next are read."""
+"""Texts read at once; only their shingles are kept."""
 
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(kw_only=True, eq=False)
-class Words:
-    """Every row exactly once an epoch, texts that share a drawn shingle of words side by side.
+class ShingleSampler:
+    """Every row exactly once an epoch, texts that share a drawn shingle of words adjacent.
 
     Of each text ``shingle`` words are drawn, stop words left out (a text of stop words only keeps them, and one with
     fewer words gives all it has). Texts with the same shingle are cut into groups of ``group``, and the groups come in
     random order: Pan et al., Algorithm 2. A shingle is kept as 8 bytes, not as words, so memory is some tens of bytes
-    a row. Texts without any word stand alone. Written for languages that put spaces between words.
+    a row. A text without any word is a group of its own. For languages that put spaces between words.
 
     Args:
         texts: the texts to group by, of the left or the right side; read in slices, one pass an epoch.
@@ -53,7 +53,7 @@ class Words:
         same: (n,) ids; two rows of one id do not enter one group.
 
     >>> texts = ["the red car", "a red house", "cold soup", "hot soup"]
-    >>> sampler = Words(texts=texts, size=2, seed=3, group=2)
+    >>> sampler = ShingleSampler(texts=texts, size=2, seed=3, group=2)
     >>> len(sampler), sorted(np.concatenate(sampler.batches(0)).tolist())
     (2, [0, 1, 2, 3])
     """
@@ -66,8 +66,8 @@ class Words:
     group: int = 8
     shingle: int = 1
     same: Ids | None = None
-    report: Grouping | None = field(default=None, init=False)
-    """Of the epoch last asked for."""
+    report: GroupReport | None = field(default=None, init=False)
+    """Of the latest epoch."""
 
     def __post_init__(self) -> None:
         check_groups(rows=len(self.texts), size=self.size, group=self.group, same=self.same)
@@ -86,9 +86,15 @@ class Words:
         batches = cut(groups.order, self.size)
         seconds = time.perf_counter() - start
         self.report = report(
-            groups, batches=batches, similarity=_shared(self.texts), measure="words", source=source, seconds=seconds
+            groups, batches=batches, similarity=self._overlap, measure="words", source=source, seconds=seconds
         )
         return batches
+
+    def _overlap(self, batch: Rows) -> float:
+        """Mean share of common words of two texts of a batch (Jaccard)."""
+        bags = [frozenset(content_words(self.texts[row])) for row in batch.tolist()]
+        pairs = [len(one & two) / max(len(one | two), 1) for one, two in combinations(bags, 2)]
+        return sum(pairs) / len(pairs)
 
 
 def word_shingles(texts: Sequence[str], *, words: int, source: np.random.Generator) -> Shingles:
@@ -100,10 +106,10 @@ def word_shingles(texts: Sequence[str], *, words: int, source: np.random.Generat
     return shingles
 
 
-def telling(text: str) -> list[str]:
+def content_words(text: str) -> list[str]:
     """The different words of a text in lower case, without stop words unless it has no others.
 
-    >>> telling("The cat and the CAT's hat"), telling("Who is it?"), telling("?!")
+    >>> content_words("The cat and the CAT's hat"), content_words("Who is it?"), content_words("?!")
     (['cat', 'hat'], ['who', 'is', 'it'], [])
     """
     every = dict.fromkeys(_WORD.findall(text.lower()))
@@ -112,25 +118,14 @@ def telling(text: str) -> list[str]:
 
 def _numbers(texts: Sequence[str], words: int, source: np.random.Generator) -> Iterator[int]:
     draws = source.random((len(texts), words)).tolist()
-    alone = source.integers(2**64, size=len(texts), dtype=np.uint64).tolist()
-    for text, draw, number in zip(texts, draws, alone, strict=True):
-        every = telling(text)
-        if not every:
+    unique = source.integers(2**64, size=len(texts), dtype=np.uint64).tolist()  # for texts without a word
+    for text, draw, number in zip(texts, draws, unique, strict=True):
+        bag = content_words(text)
+        if not bag:
             yield number
             continue
-        for at, place in enumerate(draw[: len(every)]):  # the first words of a random order
-            other = at + int(place * (len(every) - at))
-            every[at], every[other] = every[other], every[at]
-        drawn = "\n".join(sorted(every[:words]))
+        for at, place in enumerate(draw[: len(bag)]):  # the first words of a random order
+            other = at + int(place * (len(bag) - at))
+            bag[at], bag[other] = bag[other], bag[at]
+        drawn = "\n".join(sorted(bag[:words]))
         yield int.from_bytes(hashlib.blake2b(drawn.encode(), digest_size=8).digest(), "little")
-
-
-def _shared(texts: Sequence[str]) -> Callable[[Rows], float]:
-    """Mean share of common words of two texts of a batch (Jaccard)."""
-
-    def similarity(batch: Rows) -> float:
-        bags = [frozenset(telling(texts[row])) for row in batch.tolist()]
-        pairs = [len(one & two) / max(len(one | two), 1) for one, two in combinations(bags, 2)]
-        return sum(pairs) / len(pairs)
-
-    return similarity

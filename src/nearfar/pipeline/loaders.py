@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.nn import Dropout
 
-from nearfar.batching import Balanced, Clusters, FileOrder, NeighborIds, Neighbors, RandomOrder, Sampler, Words, lonely
+from nearfar.batching import (
+    ClassBalanced,
+    Clusters,
+    EmbeddingSampler,
+    FileOrder,
+    Grouping,
+    NearestNeighbors,
+    RandomOrder,
+    Sampler,
+    SharedNeighbors,
+    ShingleSampler,
+    count_without_positive,
+)
 from nearfar.encoding import Built
 from nearfar.encoding.augment import Augment, Augmentation, make_augment
 from nearfar.errors import SettingError
@@ -165,7 +177,7 @@ def company(loader: Loader, recipe: Recipe) -> list[str]:
             f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
             f"{2 * classes} or more would let all of them meet"
         )
-    alone = lonely(loader.labels, loader.sampler.batches(0))
+    alone = count_without_positive(loader.labels, loader.sampler.batches(0))
     comparing = [part for part in parts_of(recipe.objective) if isinstance(part, COMPARING)]
     if alone and not all(isinstance(part, LabelAware) for part in comparing):  # each text of these has a second view
         nothing = alone == len(loader) and all(
@@ -215,7 +227,7 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
                 f"batches.size is {size}, and {stage.recipe.objective.name} compares the texts of a batch; "
                 "set 2 or more, 64 is usual."
             )
-        return Balanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
+        return ClassBalanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
     if data.row_type.has_classes:
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'
@@ -226,16 +238,20 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         0 if settings.neighbor_text == "left" or data.row_type.views else 1
     ]  # both views are of one text
     if shuffle == "shingles":
-        return Words(texts=texts, size=size, group=settings.group, shingle=settings.shingle_size, seed=seed, same=same)
+        return ShingleSampler(
+            texts=texts, size=size, group=settings.group, shingle=settings.shingle_size, seed=seed, same=same
+        )
 
     def vectors() -> NDArray[np.float32]:
         chosen: NDArray[np.float32] = embed_table(built.model, rows.table, batch_size=EVALUATION_BATCH)[side]
         return chosen
 
-    shared: dict[str, Any] = {"rows": n, "size": size, "group": settings.group, "seed": seed, "vectors": vectors,
-                              "every": settings.refresh, "same": same}  # fmt: skip
-    if shuffle == "neighbors":
-        return Neighbors(**shared, candidates=settings.candidates, reverse=settings.reverse)
-    if shuffle == "clusters":
-        return Clusters(**shared, clusters=settings.clusters)
-    return NeighborIds(**shared, shingle=settings.shingle_size)
+    groupings: dict[str, Callable[[], Grouping]] = {
+        "neighbors": lambda: NearestNeighbors(
+            group=settings.group, candidates=settings.candidates, reverse=settings.reverse
+        ),
+        "clusters": lambda: Clusters(group=settings.group, clusters=settings.clusters),
+        "neighbor-ids": lambda: SharedNeighbors(group=settings.group, shingle=settings.shingle_size),
+    }
+    grouping, every = groupings[shuffle](), settings.refresh
+    return EmbeddingSampler(rows=n, size=size, seed=seed, vectors=vectors, grouping=grouping, every=every, same=same)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nearfar.batching import Balanced, RandomOrder, Sampler
+from nearfar.batching import ClassBalanced, RandomOrder, Sampler
 from nearfar.data import Records, RowType, pair_targets, score_range, unit_scores
 from nearfar.encoding import Built
 from nearfar.encoding.pair_heads import ConcatHead, JointHead
@@ -316,7 +316,9 @@ def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
                 f"task {ready.name!r}: its batches have {size} row, and {ready.task.objective.name} compares the texts "
                 "of a batch; set batch_size to 2 or more, 32 is usual."
             )
-        return Balanced(labels=labels, size=size, per_class=side_by_side(recipe.batches.per_class, size), seed=seed)
+        return ClassBalanced(
+            labels=labels, size=size, per_class=side_by_side(recipe.batches.per_class, size), seed=seed
+        )
     return RandomOrder(rows=len(labels), size=size, seed=seed)
 
 

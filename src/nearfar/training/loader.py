@@ -106,11 +106,11 @@ class TaskSampler:
         passes: dict[tuple[int, int], list[Rows]] = {}
         names, starts = list(self.loaders), _starts(self.loaders)
         order = []
-        for turn in self.schedule.turns(epoch):
-            key = (turn.task, turn.lap)
+        for task, batch, task_epoch in self.schedule.batches(epoch):
+            key = (task, task_epoch)
             if key not in passes:
-                passes[key] = self.loaders[names[turn.task]].sampler.batches(turn.lap)
-            order.append(passes[key][turn.batch] + starts[turn.task])
+                passes[key] = self.loaders[names[task]].sampler.batches(task_epoch)
+            order.append(passes[key][batch] + starts[task])
         return order
 
 

@@ -1,14 +1,14 @@
-"""Shufflers that look at vectors: when they encode, what they do in between, and resuming there."""
+"""The sampler that reads vectors: when it encodes, what it does in between, and resuming there."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from nearfar.batching import Clusters, NeighborIds, Neighbors
+from nearfar.batching import Clusters, EmbeddingSampler, NearestNeighbors, SharedNeighbors
 from nearfar.errors import SettingError, ShapeError
 
-KINDS = [Neighbors, Clusters, NeighborIds]
+KINDS = [NearestNeighbors, Clusters, SharedNeighbors]
 
 
 class Learning:
@@ -34,7 +34,7 @@ def run(sampler, epochs, previous=None):
 def test_every_few_epochs_means_that_often(kind):
     """Encoded in epochs 0, 3 and 6; in between the same batches in another order, and nothing to report."""
     vectors = Learning()
-    sampler = kind(rows=100, size=8, seed=1, vectors=vectors, group=4, every=3)
+    sampler = EmbeddingSampler(rows=100, size=8, seed=1, vectors=vectors, grouping=kind(group=4), every=3)
     plans = run(sampler, range(7))
 
     assert vectors.times == 3
@@ -49,9 +49,11 @@ def test_every_few_epochs_means_that_often(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_resumed_in_between_goes_on_as_before(kind):
     """A new sampler, given the batches of the epoch before, makes the same next ones without encoding."""
-    plans = run(kind(rows=100, size=8, seed=1, vectors=Learning(), group=4, every=4), range(4))
+    plans = run(
+        EmbeddingSampler(rows=100, size=8, seed=1, vectors=Learning(), grouping=kind(group=4), every=4), range(4)
+    )
     vectors = Learning()
-    resumed = kind(rows=100, size=8, seed=1, vectors=vectors, group=4, every=4)
+    resumed = EmbeddingSampler(rows=100, size=8, seed=1, vectors=vectors, grouping=kind(group=4), every=4)
 
     assert run(resumed, [2, 3], [np.array(batch) for batch in plans[1]]) == plans[2:]
     assert vectors.times == 0
@@ -60,7 +62,7 @@ def test_a_run_resumed_in_between_goes_on_as_before(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_of_the_epoch_before_are_demanded_and_checked(kind):
     """None, those of other data, and those with a row twice."""
-    sampler = kind(rows=20, size=8, seed=1, vectors=Learning(20), group=4, every=2)
+    sampler = EmbeddingSampler(rows=20, size=8, seed=1, vectors=Learning(20), grouping=kind(group=4), every=2)
     rows = np.arange(20)
 
     with pytest.raises(SettingError, match="epoch 1 takes the batches of the epoch before"):
@@ -75,16 +77,16 @@ def test_batches_of_the_epoch_before_are_demanded_and_checked(kind):
 def test_vectors_of_other_rows_are_refused(kind):
     """One vector for each row."""
     with pytest.raises(ShapeError, match=r"\(rows, d\) with 30 rows, got shape \(29, 8\)"):
-        kind(rows=30, size=8, seed=1, vectors=Learning(29)).batches(0)
+        EmbeddingSampler(rows=30, size=8, seed=1, vectors=Learning(29), grouping=kind()).batches(0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_similar_rows_meet_than_by_chance(kind):
+def test_batches_are_more_similar_than_random_ones(kind):
     """What all of them are for."""
     source = np.random.default_rng(1)
     centers = source.standard_normal((25, 12))
     vectors = (centers[source.integers(0, 25, 500)] + 0.2 * source.standard_normal((500, 12))).astype(np.float32)
-    sampler = kind(rows=500, size=16, seed=1, vectors=lambda: vectors)
+    sampler = EmbeddingSampler(rows=500, size=16, seed=1, vectors=lambda: vectors, grouping=kind())
     sampler.batches(0)
 
     assert sampler.report is not None
@@ -93,16 +95,22 @@ def test_more_similar_rows_meet_than_by_chance(kind):
 
 @pytest.mark.parametrize(
     ("kind", "setting"),
-    [(Neighbors, "every"), (Neighbors, "candidates"), (Clusters, "clusters"), (NeighborIds, "neighbors")],
+    [
+        (NearestNeighbors, "candidates"),
+        (Clusters, "clusters"),
+        (SharedNeighbors, "neighbors"),
+        (SharedNeighbors, "shingle_size"),
+    ],
 )
 def test_settings_below_one_are_refused(kind, setting):
     """By name."""
-    told = {"every": "refresh", "shingle": "shingle_size"}.get(setting, setting)  # what a recipe calls them
-    with pytest.raises(SettingError, match=rf"batches\.{told} must be 1 or more, got 0"):
-        kind(rows=30, size=8, seed=1, vectors=Learning(), **{setting: 0})
+    with pytest.raises(SettingError, match=rf"batches\.{setting} must be 1 or more, got 0"):
+        kind(**{{"shingle_size": "shingle"}.get(setting, setting): 0})
+    with pytest.raises(SettingError, match=r"batches\.refresh must be 1 or more, got 0"):
+        EmbeddingSampler(rows=30, size=8, seed=1, vectors=Learning(), grouping=kind(), every=0)
 
 
 def test_a_shingle_of_more_neighbors_than_looked_at_is_refused():
     """Before any vector is made."""
-    with pytest.raises(SettingError, match=r"shingle_size is 6, but only 5 neighbors"):
-        NeighborIds(rows=30, size=8, seed=1, vectors=Learning(), shingle=6)
+    with pytest.raises(SettingError, match=r"shingle_size is 6, but a row has only 5 neighbors"):
+        SharedNeighbors(shingle=6)

@@ -1,4 +1,4 @@
-"""Batches in which a text meets its class: what objectives that compare classmates need."""
+"""Class-balanced batches: every anchor has a positive, as objectives that compare texts of a class need."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.batching.samplers import Rows, check
+from nearfar.batching.samplers import Rows, check, cut
 from nearfar.errors import SettingError
 from nearfar.seeds import generator
 
 AHEAD = 256
-"""How many waiting runs are looked through for one that fits; keeps an epoch's plan linear in the rows."""
+"""How many of the next runs are searched for one that fits; keeps the cost of an epoch linear in the rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Balanced:
-    """Every row exactly once an epoch, with ``per_class`` rows of a class side by side in its batch.
+class ClassBalanced:
+    """Every row exactly once an epoch, with ``per_class`` rows of a class in the same batch.
 
     The rows of each class are shuffled and cut into runs of ``per_class``; a single row left over joins another run of
     its class. The runs of a class are spread evenly over the epoch, so that batches mix classes in the proportion they
-    have in the data. All batches have ``size`` rows, the last one what is left. Where no waiting run fits into the end
-    of a batch, one is cut, if possible so that neither half is alone: the one half beside rows of its class, the
-    other with two rows or more, or joined to the next run of its class. With ``size`` a multiple of ``per_class``
-    that is rare. Rows may still be alone: those of a class of one row, and a few where sizes do not work out, mostly
-    in the last batches; :func:`lonely` counts them.
+    have in the data. All batches have ``size`` rows, the last one what is left. Where no run fits into the end of a
+    batch, one is split, if possible so that both halves keep a positive: one half in a batch with rows of its class,
+    the other with two rows or more, or joined to the next run of its class. With ``size`` a multiple of ``per_class``
+    that is rare. Some anchors may still have no positive: rows of a class of one row, and a few where sizes do not
+    divide, mostly in the last batches; :func:`count_without_positive` counts them.
 
     Args:
         labels: class number of each row.
@@ -36,8 +36,8 @@ class Balanced:
         seed: of the order.
 
     >>> labels = np.array([0, 1, 0, 1, 1, 1])
-    >>> sampler = Balanced(labels=labels, size=4, per_class=2, seed=1)
-    >>> len(sampler), lonely(labels, sampler.batches(0))
+    >>> sampler = ClassBalanced(labels=labels, size=4, per_class=2, seed=1)
+    >>> len(sampler), count_without_positive(labels, sampler.batches(0))
     (2, 0)
     """
 
@@ -52,8 +52,8 @@ class Balanced:
         check(len(self.labels), self.size)
         if self.per_class < 2:
             raise SettingError(
-                f"batches.per_class must be 2 or more, got {self.per_class}: with one row a class nobody has a "
-                "classmate; try 2."
+                f"batches.per_class must be 2 or more, got {self.per_class}: with one row a class no row has a "
+                "positive in its batch; try 2."
             )
         if self.per_class > self.size:
             raise SettingError(
@@ -74,28 +74,27 @@ class Balanced:
         labels = np.asarray(self.labels)
         shuffled = source.permutation(len(labels))
         order = shuffled[np.argsort(labels[shuffled], kind="stable")]  # class by class, shuffled inside
-        ends = np.append(np.flatnonzero(np.diff(labels[order])) + 1, len(order))
         runs: list[list[int]] = []
-        places: list[NDArray[np.float64]] = []
-        for members in np.split(order, ends[:-1]):
-            mine = [members[at : at + self.per_class].tolist() for at in range(0, len(members), self.per_class)]
-            if len(mine) > 1 and len(mine[-1]) == 1:
-                single = mine.pop()
-                mine[-1] += single
-            runs += mine
-            places.append((source.permutation(len(mine)) + source.random()) / len(mine))
-        return [runs[at] for at in np.argsort(np.concatenate(places), kind="stable")]
+        positions: list[NDArray[np.float64]] = []
+        for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+            of_class = [run.tolist() for run in cut(members, self.per_class)]
+            if len(of_class) > 1 and len(of_class[-1]) == 1:
+                single = of_class.pop()
+                of_class[-1] += single
+            runs += of_class
+            positions.append((source.permutation(len(of_class)) + source.random()) / len(of_class))
+        return [runs[at] for at in np.argsort(np.concatenate(positions), kind="stable")]
 
 
 class _Packing:
-    """Runs that wait for a batch; every run is a list of rows of one class, emptied when it has got its place."""
+    """Runs that wait for a batch; every run is a list of rows of one class, emptied when it is in a batch."""
 
     def __init__(self, runs: list[list[int]], labels: NDArray[np.int64]) -> None:
         self.labels = labels
         self.waiting = runs[::-1]  # the next one last: taking it is cheap
-        self.kin: dict[int, list[list[int]]] = {}  # of each class, the next one last
+        self.by_class: dict[int, list[list[int]]] = {}  # the runs of each class, the next one last
         for run in self.waiting:
-            self.kin.setdefault(int(labels[run[0]]), []).append(run)
+            self.by_class.setdefault(int(labels[run[0]]), []).append(run)
 
     def batch(self, size: int) -> Rows:
         """The next rows, as many as fit."""
@@ -128,8 +127,8 @@ class _Packing:
         return rows
 
     def _split(self, space: int, present: set[int]) -> list[int]:
-        """The first rows of a run that is longer than the space; the others wait on."""
-        at = next((at for at in self._ahead() if self._harmless(self.waiting[at], space, present)), -1)
+        """The first rows of a run that is longer than the space; the others stay in the queue."""
+        at = next((at for at in self._ahead() if self._keeps_positives(self.waiting[at], space, present)), -1)
         run = self.waiting[at]
         other = self._next_of_class(run)
         rows = run[:space]
@@ -138,21 +137,21 @@ class _Packing:
             other += self._take(at)
         return rows
 
-    def _harmless(self, run: list[int], space: int, present: set[int]) -> bool:
-        here = space >= 2 or int(self.labels[run[0]]) in present
-        return here and (len(run) - space >= 2 or self._next_of_class(run) is not None)
+    def _keeps_positives(self, run: list[int], space: int, present: set[int]) -> bool:
+        first_half = space >= 2 or int(self.labels[run[0]]) in present
+        return first_half and (len(run) - space >= 2 or self._next_of_class(run) is not None)
 
     def _next_of_class(self, run: list[int]) -> list[int] | None:
-        kin = self.kin[int(self.labels[run[0]])]
-        while kin and not kin[-1]:
-            kin.pop()  # has got its place
-        return next((other for other in reversed(kin) if other and other is not run), None)
+        runs = self.by_class[int(self.labels[run[0]])]
+        while runs and not runs[-1]:
+            runs.pop()  # is in a batch
+        return next((other for other in reversed(runs) if other and other is not run), None)
 
 
-def lonely(labels: NDArray[np.int64], batches: Sequence[Rows]) -> int:
-    """How many rows have no row of their class beside them in their batch.
+def count_without_positive(labels: NDArray[np.int64], batches: Sequence[Rows]) -> int:
+    """How many rows have no other row of their class in their batch.
 
-    >>> lonely(np.array([0, 0, 1, 1]), [np.array([0, 1, 2]), np.array([3])])
+    >>> count_without_positive(np.array([0, 0, 1, 1]), [np.array([0, 1, 2]), np.array([3])])
     2
     """
     return sum(int((np.unique(labels[batch], return_counts=True)[1] == 1).sum()) for batch in batches)
