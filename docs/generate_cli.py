@@ -10,10 +10,10 @@ import typer
 from nearfar.cli import app
 
 INTRODUCTION = """\
-# The command line
+# Command line
 
-Every command prints this text for itself with `--help`. It leaves with 0 when all went well, with 1 when nearfar
-refuses something, with 2 when a flag is misspelled, and with 130 after Ctrl-C.
+`nearfar COMMAND --help` prints the same text. The exit status is 0 for success, 1 for an error, 2 for an unknown or
+misspelled flag, and 130 after Ctrl-C.
 """
 
 

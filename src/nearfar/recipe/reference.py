@@ -16,10 +16,10 @@ LABELS = ("Formula", "Reads", "Batches", "Related", "Paper")
 """What the docstring of an objective's table says beside its summary."""
 
 _INTRODUCTION = """\
-# The recipe
+# Recipe
 
-A recipe is a TOML file. Only `data.train` is required; every other key has a default. Any key can be set on the
-command line, too: `--set training.epochs=3`. There, the bare word `none` unsets a key.
+A recipe is a TOML file that describes a training run. Only `data.train` is required; every other key has a default. Any
+key can also be set on the command line: `--set training.epochs=3`. There, `none` unsets a key.
 """
 
 

@@ -10,11 +10,11 @@ from nearfar.recipe.schema import Data, Encoder
 from nearfar.recipe.tasks import TaskRecipe
 
 _INTRODUCTION = """\
-# The recipe of several tasks
+# Multi-task recipe
 
-A TOML file with `[[task]]` tables is a recipe of several tasks over one encoder:
-[Many tasks, one model](../how-to/many-tasks.md) shows how. Every task needs a `name` and `data.train`; every other key
-has a default. Keys outside of lists can be set on the command line, too: `--set training.epochs=3`.
+A recipe with `[[task]]` tables trains several tasks with one encoder: [Multi-task training](../how-to/many-tasks.md).
+Every task needs a `name` and `data.train`; every other key has a default. Keys outside of lists can also be set on the
+command line: `--set training.epochs=3`.
 """
 
 
