@@ -56,9 +56,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_one(data: str, name: str, seed: int, fold: int, settings: argparse.Namespace) -> dict[str, Any]:
-    from rich.console import Console
 
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train as train_recipe
     from nearfar.recipe import build_recipe
 
     train, test = split(settings.source / data, seed, fold, settings)
@@ -75,8 +74,8 @@ def run_one(data: str, name: str, seed: int, fold: int, settings: argparse.Names
             **RECIPES[name],
         }
         began = time.process_time()
-        summary = run(build_recipe(values, [], where="benchmark"), folder / "model", console=Console(quiet=True))
-    scores = summary.reports["test"].scores
+        summary = train_recipe(build_recipe(values, [], where="benchmark"), folder / "model")
+    scores = summary.report("test").scores
     return {
         "data": data, "contender": name, "seed": seed, "fold": fold, "texts": len(train), "test": len(test),
         "epochs": settings.epochs, "rate": settings.rate, "f1_weighted": scores["f1_weighted"],

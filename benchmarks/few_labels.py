@@ -219,17 +219,16 @@ def accuracy(truth: Sequence[str], found: Sequence[str]) -> float:
 def train_and_test(train: Path, test: Path) -> Line:
     """``nearfar train FILE --out FOLDER`` without a setting, and the saved model on the test texts."""
     import torch
-    from rich.console import Console
 
     from nearfar import __version__, load
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train as train_recipe
     from nearfar.recipe import build_recipe
 
     with tempfile.TemporaryDirectory(prefix="nearfar-few-") as scratch:
         out = Path(scratch) / "model"
         began, cpu = time.perf_counter(), time.process_time()
         recipe = build_recipe({"data": {"train": str(train)}}, where="benchmark")
-        summary = run(recipe, out, console=Console(quiet=True))
+        summary = train_recipe(recipe, out)
         whole, cpu = time.perf_counter() - began, time.process_time() - cpu
         settings = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
         training = json.loads((out / "metrics.json").read_text(encoding="utf-8"))["training"]

@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.cli.training_progress import console_callback
 from nearfar.data import Records, limit, read
-from nearfar.pipeline.multitask import HEAD_FACTOR
+from nearfar.pipeline.task_run import HEAD_FACTOR
 
 TASKS = {"sst": ("cs224n_sst", "train"), "quora": ("cs224n_quora", "train_proxy"), "sts": ("cs224n_sts", "train")}
 SCORES = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson"}
@@ -101,7 +102,7 @@ def run_one(name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any
     import torch
     from rich.console import Console
 
-    from nearfar.pipeline.multitask import run_tasks
+    from nearfar.pipeline import train
     from nearfar.recipe.tasks import build_task_recipe
 
     torch.set_num_threads(settings.threads)
@@ -110,7 +111,9 @@ def run_one(name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any
         values = recipe_values(name, seed, folder, settings)
         began, wall = time.process_time(), time.perf_counter()
         recipe = build_task_recipe(values, where="benchmark")
-        summary = run_tasks(recipe, folder / "model", console=Console(quiet=not settings.loud, stderr=True))
+        summary = train(
+            recipe, folder / "model", callbacks=[console_callback(Console(quiet=not settings.loud, stderr=True))]
+        )
         spent, passed = time.process_time() - began, time.perf_counter() - wall
         metrics = json.loads((folder / "model" / "metrics.json").read_text())
     reports = summary.reports["dev"]

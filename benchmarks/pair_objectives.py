@@ -257,15 +257,14 @@ def train(
     values: Values, files: Files, out: Path, seed: int, task: Task, settings: argparse.Namespace
 ) -> tuple[Report, Report, Line]:
     """A run of nearfar, with its scores on dev and test and what it took."""
-    from rich.console import Console
     from torch import get_num_threads
 
     from nearfar import load
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train
     from nearfar.recipe import build_recipe
 
     recipe = recipe_values(values, files, seed, task, settings)
-    summary = run(build_recipe(recipe, [], where="benchmark"), out, console=Console(quiet=True))
+    summary = train(build_recipe(recipe, [], where="benchmark"), out)
     assert summary.progress is not None
     best = summary.progress.best
     more = {"best_step": best["step"] if best else summary.progress.step, "threads": get_num_threads()}

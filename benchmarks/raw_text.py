@@ -119,10 +119,9 @@ def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.
 
 def trained(encoder: str, corpus: str, name: str, seed: int, train: Records, folder: Path) -> Any:
     """A model trained on plain texts, with the weights of the last step: nothing is chosen by what is measured."""
-    from rich.console import Console
 
     import nearfar
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train as train_recipe
     from nearfar.recipe import build_recipe
 
     write(train, folder / "train.jsonl")
@@ -137,7 +136,7 @@ def trained(encoder: str, corpus: str, name: str, seed: int, train: Records, fol
         "objective": objective,
         "training": {"epochs": 1, **recipe.get("training", {})},
     }
-    run(build_recipe(values, [], where="benchmark"), folder / "model", console=Console(quiet=True))
+    train_recipe(build_recipe(values, [], where="benchmark"), folder / "model")
     return nearfar.load(folder / "model")
 
 

@@ -11,19 +11,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, rss_mb, scores, threads
 from benchmarks.workers.similarity import spearman
 from nearfar import load
-from nearfar.pipeline import run
+from nearfar.pipeline import train
 from nearfar.recipe import build_recipe
+from nearfar.training import Callback
 
 RATE = 5e-5
 """The default of the Trainer and its children."""
 
 
-class Watch:
+class Watch(Callback):
     """A listener that notes when each step ended, and how much memory the process held after some of them."""
 
     def __init__(self, marks: list[int]) -> None:
@@ -47,6 +46,12 @@ class Watch:
 
     def message(self, text: str) -> None:
         """Nothing that concerns the clock."""
+
+    def begin(self, steps: int) -> None:
+        """The marks are set before."""
+
+    def end(self) -> None:
+        """Nothing is left to do."""
 
     def seconds(self, warm: int) -> float:
         """The time of all steps after the warm-up."""
@@ -86,7 +91,7 @@ def main() -> None:
     job = read_job()
     watch, out, warm = Watch(job.get("marks", [])), Path(job["scratch"]) / "model", job["warm"]
     recipe = build_recipe(recipe_of(job), where="benchmark")
-    run(recipe, out, console=Console(quiet=True), listeners=(watch,))
+    train(recipe, out, callbacks=(watch,))
     timed = watch.losses[warm:]
     quality = {"loss": sum(timed) / len(timed)}
     if "dev" in job:

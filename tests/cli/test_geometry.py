@@ -16,7 +16,7 @@ from nearfar.cli import geometry as command
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.evaluation.geometry import CosineHistogram
-from nearfar.pipeline import run, whitened_model
+from nearfar.pipeline import train, whitened_model
 from nearfar.recipe import build_recipe
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "objective": {"name": "batch-softmax"}, "batches": {"size": 12},
             "training": {"epochs": 1, "learning_rate": 1e-3},
         }  # fmt: skip
-        run(build_recipe(values, [], where="test"), folder / "trained")
+        train(build_recipe(values, [], where="test"), folder / "trained")
     return folder
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from nearfar import pipeline
@@ -49,7 +48,7 @@ class Heard:
     def begin(self, done: int, total: int) -> None:
         self.begun = (done, total)
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.notices.append(text)
 
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
@@ -121,7 +120,7 @@ def race_of(request: Request, prepared: Prepared, *, left: float = 1e6, workers:
 
 
 def quiet(request: Request, heard: Heard | None = None, **values: object) -> Tuned:
-    return tune(request, heard or Heard(), console=Console(quiet=True), **values)  # type: ignore[arg-type]
+    return tune(request, heard or Heard(), **values)  # type: ignore[arg-type]
 
 
 NOISE = (0.01, -0.01, 0.02, -0.02, 0.0, 0.01)
@@ -457,6 +456,7 @@ def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path, mo
     import signal
 
     from nearfar.training.progress import PlainLog
+
     from tests.training.runs import digest
 
     settings = ("encoder.name=toy", "training.epochs=4", "batches.size=8")

@@ -13,7 +13,7 @@ from tests.training.runs import StopAt, digest, losses, write_texts
 
 import nearfar
 from nearfar.errors import DataError, Interrupted, SettingError
-from nearfar.pipeline import run
+from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.defaults import choose
 from nearfar.recipe import OBJECTIVES, Batches, Recipe, Training, build_recipe, read_recipe
@@ -69,8 +69,8 @@ def resumed_after(step: int, recipe: Recipe, folder: Path) -> None:
     """Stopped after a step and resumed, a run has the weights and all the losses of the one in ``whole``."""
     cut = folder / f"cut-{step}"
     with pytest.raises(Interrupted):
-        run(recipe, cut, listeners=(StopAt(step),))
-    run(recipe, cut, resume=True)
+        train_recipe(recipe, cut, callbacks=(StopAt(step),))
+    train_recipe(recipe, cut, resume=True)
 
     assert digest(cut) == digest(folder / "whole"), step
     assert losses(cut) == losses(folder / "whole"), step
@@ -86,10 +86,10 @@ def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
     """Interrupted within an epoch and resumed, the folder has the same last weights as one that was left alone."""
     last = {"dev": 0, "test": 0.25}
     recipe = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": name}, data=last)
-    summary = run(recipe, tmp_path / "whole")
+    summary = train_recipe(recipe, tmp_path / "whole")
     resumed_after(4, recipe, tmp_path)
 
-    assert set(summary.reports["test"].scores) >= {"accuracy", "f1_weighted"}
+    assert set(summary.report("test").scores) >= {"accuracy", "f1_weighted"}
     model = nearfar.load(tmp_path / "whole")
     (found,) = model.predict(["a horse and an otter"])
     assert found.label in ("fruit", "tool", "animal")
@@ -103,10 +103,10 @@ def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
 def test_a_pair_objective_trains_and_resumes(name, kind, tmp_path):
     last = {"dev": 0, "test": 0.25}
     recipe = recipe_of(write_pairs(tmp_path / "pairs.jsonl", kind), {"name": name}, data=last)
-    summary = run(recipe, tmp_path / "whole")
+    summary = train_recipe(recipe, tmp_path / "whole")
     resumed_after(4, recipe, tmp_path)
 
-    assert ("spearman" if kind == "scores" else "f1") in summary.reports["test"].scores
+    assert ("spearman" if kind == "scores" else "f1") in summary.report("test").scores
     assert nearfar.load(tmp_path / "whole").embed(["the apple"]).shape == (1, 64)
 
 
@@ -114,10 +114,10 @@ def test_a_pair_objective_trains_and_resumes(name, kind, tmp_path):
 @pytest.mark.parametrize("name", ["auto", "batch-softmax", "mnrl", "pair-triplet"])
 def test_other_shapes_of_rows_train(kind, name, tmp_path):
     recipe = recipe_of(write_pairs(tmp_path / "rows.jsonl", kind), {"name": name})
-    summary = run(recipe, tmp_path / "model")
+    summary = train_recipe(recipe, tmp_path / "model")
 
     wanted = {"positives": "mrr", "triplets": "accuracy", "ranking": "map"}[kind]
-    assert wanted in summary.reports["dev"].scores
+    assert wanted in summary.report("dev").scores
 
 
 @pytest.mark.parametrize("name", VIEW_OBJECTIVES)
@@ -127,13 +127,13 @@ def test_plain_texts_train_by_two_views_and_are_measured_by_scored_pairs(name, t
     plain.write_text("\n".join(f"the {thing} number {n} of many" for n, thing in enumerate(THINGS * 4)) + "\n")
     pairs = write_pairs(tmp_path / "sts.jsonl", "scores")
     recipe = recipe_of(plain, {"name": name}, data={"train": str(plain), "dev": str(pairs)})
-    summary = run(recipe, tmp_path / "whole")
+    summary = train_recipe(recipe, tmp_path / "whole")
     resumed_after(1, recipe, tmp_path)
 
     assert summary.progress is not None
     assert summary.progress.evaluations[0]["step"] == 0
     best = max(entry["scores"]["spearman"] for entry in summary.progress.evaluations)
-    assert summary.reports["dev"].scores["spearman"] == pytest.approx(best, abs=1e-6)
+    assert summary.report("dev").scores["spearman"] == pytest.approx(best, abs=1e-6)
     names = {path.name for path in (tmp_path / "whole").glob("*.safetensors")}
     assert names == {"model.safetensors"}  # the projection took part in training only
 
@@ -142,14 +142,14 @@ def test_a_share_of_plain_texts_cannot_measure_anything(tmp_path):
     plain = tmp_path / "plain.txt"
     plain.write_text("one\ntwo\nthree\nfour\n")
     with pytest.raises(SettingError, match="scored pairs"):
-        run(recipe_of(plain, {"name": "simcse"}, data={"train": str(plain), "dev": 0.5}), tmp_path / "model")
+        train_recipe(recipe_of(plain, {"name": "simcse"}, data={"train": str(plain), "dev": 0.5}), tmp_path / "model")
 
 
 def test_triplets_train_with_simcse(tmp_path):
     recipe = recipe_of(
         write_pairs(tmp_path / "rows.jsonl", "triplets"), {"name": "simcse", "hard_negative_weight": 0.3}
     )
-    assert "accuracy" in run(recipe, tmp_path / "model").reports["dev"].scores
+    assert "accuracy" in train_recipe(recipe, tmp_path / "model").reports["dev"].scores
 
 
 @pytest.mark.parametrize("head", ["logistic", "nearest-center", "neighbors"])
@@ -157,14 +157,14 @@ def test_triplets_train_with_simcse(tmp_path):
 def test_a_fitted_head_is_saved_and_says_what_the_run_said(head, name, tmp_path):
     train, test = write_texts(tmp_path / "texts.csv", 48), write_texts(tmp_path / "test.csv", 30)
     recipe = recipe_of(train, {"name": name}, head={"kind": head}, data={"train": str(train), "test": str(test)})
-    summary = run(recipe, tmp_path / "model")
+    summary = train_recipe(recipe, tmp_path / "model")
     model = nearfar.load(tmp_path / "model")
 
     rows = [line.split(",") for line in test.read_text().splitlines()[1:]]
     right = np.mean(
         [found.label == label for found, (_, label) in zip(model.predict([r[0] for r in rows]), rows, strict=True)]
     )
-    assert right == pytest.approx(summary.reports["test"].scores["accuracy"])
+    assert right == pytest.approx(summary.report("test").scores["accuracy"])
     assert model.card.head["kind"] == head
 
 
@@ -173,7 +173,7 @@ def test_a_blend_logs_every_part(tmp_path):
         "name": "blend", "weights": {"contrast": 0.1},
         "parts": {"contrast": {"name": "batch-softmax", "trainable": True}, "mse": {"name": "cosine-mse"}},
     }  # fmt: skip
-    run(recipe_of(write_pairs(tmp_path / "pairs.jsonl", "scores"), objective), tmp_path / "model")
+    train_recipe(recipe_of(write_pairs(tmp_path / "pairs.jsonl", "scores"), objective), tmp_path / "model")
     steps = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
     for entry in steps:
         if entry["kind"] == "step":
@@ -185,7 +185,9 @@ def test_a_part_of_a_blend_learns_at_its_own_rate(tmp_path):
     """The journal has the rate of each."""
     parts = {"centers": {"name": "soft-triple", "learning_rate": 0.5}, "proxies": {"name": "proxy-nca"}}
     out = tmp_path / "model"
-    run(recipe_of(write_texts(tmp_path / "t.csv"), {"name": "blend", "parts": parts}, training={"epochs": 1}), out)
+    train_recipe(
+        recipe_of(write_texts(tmp_path / "t.csv"), {"name": "blend", "parts": parts}, training={"epochs": 1}), out
+    )
     first = json.loads((out / "journal.jsonl").read_text().splitlines()[0])
     assert set(first["learning_rates"]) == {"encoder", "objective", "objective/centers"}
     assert first["learning_rates"]["objective/centers"] == pytest.approx(5 * first["learning_rates"]["objective"])
@@ -197,7 +199,7 @@ def test_the_journal_tells_learned_temperatures_and_masked_negatives(tmp_path):
     rows = [{"text_a": f"the {thing} {n}", "text_b": f"a {thing}"} for n in range(3) for thing in THINGS]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = {"train": str(tmp_path / "p.jsonl"), "dev": 0}
-    run(recipe_of(tmp_path / "p.jsonl", objective, data=data, batches={"size": 30}), tmp_path / "model")
+    train_recipe(recipe_of(tmp_path / "p.jsonl", objective, data=data, batches={"size": 30}), tmp_path / "model")
     steps = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
     steps = [entry for entry in steps if entry["kind"] == "step"]
     assert steps[0]["temperatures"]["batch_softmax"] == pytest.approx(0.2)
@@ -208,9 +210,9 @@ def test_the_journal_tells_learned_temperatures_and_masked_negatives(tmp_path):
 def test_an_objective_beside_stages_is_said_to_do_nothing(tmp_path, capsys):
     train = write_pairs(tmp_path / "pairs.jsonl", "scores")
     stages = [{"objective": {"name": "batch-softmax"}, "epochs": 1}, {"objective": {"name": "cosine-mse"}, "epochs": 1}]
-    run(recipe_of(train, {"name": "pearson"}, stage=stages), tmp_path / "model")
+    train_recipe(recipe_of(train, {"name": "pearson"}, stage=stages), tmp_path / "model")
     assert "'pearson' is not used" in " ".join(capsys.readouterr().err.split())
-    run(read_recipe(tmp_path / "model" / "recipe.toml"), tmp_path / "again")
+    train(read_recipe(tmp_path / "model" / "recipe.toml"), tmp_path / "again")
     assert "is not used" not in capsys.readouterr().err  # a saved recipe names the last one
 
 
@@ -223,7 +225,9 @@ def test_groups_of_a_run_begin_at_the_threshold_of_its_objective(tmp_path):
     for threshold, masked in ((0.3, 14 * 2), (0.5, 0)):
         out = tmp_path / str(threshold)
         objective = {"name": "batch-softmax", "threshold": threshold}
-        run(recipe_of(tmp_path / "p.jsonl", objective, data=data, batches={"size": 16}, training={"epochs": 1}), out)
+        train_recipe(
+            recipe_of(tmp_path / "p.jsonl", objective, data=data, batches={"size": 16}, training={"epochs": 1}), out
+        )
         entry = json.loads((out / "journal.jsonl").read_text().splitlines()[0])
         assert entry["masked"] == {"batch_softmax": masked}
         assert "temperatures" not in entry
@@ -235,7 +239,7 @@ def test_a_text_with_a_second_view_is_not_said_to_be_alone(tmp_path, capsys):
     path.write_text(path.read_text() + "a lonely cloud,weather\n")
     data = {"train": str(path), "dev": 0}
     for name, told in (("supcon", True), ("label-aware", False)):
-        run(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name)
+        train_recipe(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name)
         said = " ".join(capsys.readouterr().err.split())
         assert ("have no classmate in their batch" in said) == told
 
@@ -245,7 +249,7 @@ def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
     stages = [{"objective": {"name": "batch-softmax"}}, {"objective": {"name": "cosine-mse"}, "epochs": 3}]
     data = {"train": str(train), "dev": 0}  # so that the last weights are kept
     recipe = recipe_of(train, {"name": "auto"}, stage=stages, data=data)
-    run(recipe, tmp_path / "whole")
+    train_recipe(recipe, tmp_path / "whole")
 
     class StopInSecond(StopAt):
         def step(self, entry: dict[str, Any]) -> None:
@@ -253,8 +257,8 @@ def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
                 super().step(entry)
 
     with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopInSecond(2),))
-    run(recipe, tmp_path / "cut", resume=True)
+        train_recipe(recipe, tmp_path / "cut", callbacks=(StopInSecond(2),))
+    train_recipe(recipe, tmp_path / "cut", resume=True)
 
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
     for folder in ("whole", "cut"):
@@ -265,7 +269,7 @@ def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):
         assert [entry["step"] for entry in first if entry["kind"] == "step"] == list(range(1, 9))
         assert [entry["step"] for entry in second if entry["kind"] == "step"] == list(range(1, 13))
     alone = recipe_of(train, {"name": "batch-softmax"}, data=data)
-    run(alone, tmp_path / "alone")
+    train_recipe(alone, tmp_path / "alone")
     assert digest(tmp_path / "alone") != digest(tmp_path / "whole")
 
 
@@ -277,7 +281,7 @@ def test_every_order_of_batches_trains_and_resumes(shuffle, tmp_path):
         batches={"size": 12, "shuffle": shuffle, "group": 4, "refresh": 2, "clusters": 3},
         training={"epochs": 4}, data={"dev": 0, "test": 0.25},
     )  # fmt: skip
-    run(recipe, tmp_path / "whole")
+    train_recipe(recipe, tmp_path / "whole")
     for at in (2, 3, 5):  # within the first epoch, at its end, within the second
         resumed_after(at, recipe, tmp_path)
     grouped = [
@@ -291,12 +295,12 @@ def test_every_order_of_batches_trains_and_resumes(shuffle, tmp_path):
 
 def test_a_weighting_network_is_trained_and_not_saved(tmp_path):
     recipe = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": "label-aware"})
-    run(recipe, tmp_path / "model")
+    train_recipe(recipe, tmp_path / "model")
     steps = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
     parts = [entry["parts"]["weighting"] for entry in steps if entry["kind"] == "step"]
     assert len(set(parts)) == len(parts)
     plain = recipe_of(write_texts(tmp_path / "texts.csv", 48), {"name": "cross-entropy"})
-    run(plain, tmp_path / "plain")
+    train_recipe(plain, tmp_path / "plain")
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "plain").glob("*.safetensors")}
     assert {path.name: path.stat().st_size for path in (tmp_path / "model").glob("*.safetensors")} == sizes
 
@@ -306,11 +310,11 @@ def test_the_second_view_of_a_text_may_be_changed(views, tmp_path):
     """Other losses than with dropout alone, and the same bits after a resume."""
     train = write_texts(tmp_path / "texts.csv", 36)
     recipe = recipe_of(train, {"name": "label-aware", "views": views})
-    run(recipe, tmp_path / "whole")
+    train_recipe(recipe, tmp_path / "whole")
     with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopAt(2),))
-    run(recipe, tmp_path / "cut", resume=True)
-    run(recipe_of(train, {"name": "label-aware"}), tmp_path / "plain")
+        train_recipe(recipe, tmp_path / "cut", callbacks=(StopAt(2),))
+    train_recipe(recipe, tmp_path / "cut", resume=True)
+    train_recipe(recipe_of(train, {"name": "label-aware"}), tmp_path / "plain")
 
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole") != digest(tmp_path / "plain")
 
@@ -322,7 +326,7 @@ def test_the_second_view_of_a_text_may_be_changed(views, tmp_path):
 def test_two_views_of_a_labeled_text_that_are_the_same_are_told_of(views, encoder, same, tmp_path, capsys):
     objective = {"name": "label-aware", "views": views}
     train = write_texts(tmp_path / "texts.csv", 24)
-    run(recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}), tmp_path / "model")
+    train_recipe(recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}), tmp_path / "model")
     told = " ".join(capsys.readouterr().err.split())
     advice = 'change the second view: objective.views = "spans" or "synonyms"'
     assert ("both views of a text are the same" in told) is (advice in told) is same
@@ -355,7 +359,7 @@ def test_what_cannot_work_is_refused_with_the_remedy(case, tmp_path):
     if case == "one class":
         train.write_text("text,label\na,x\nb,x\nc,x\n")
     with pytest.raises((DataError, SettingError), match=remedy):
-        run(recipe_of(train, objective, **tables), tmp_path / "model")
+        train_recipe(recipe_of(train, objective, **tables), tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -409,7 +413,7 @@ def test_pairs_that_all_belong_together_are_measured_on_pairs_of_both_kinds(tmp_
 
 def test_few_texts_are_drawn_by_seed_and_class(tmp_path):
     train = write_texts(tmp_path / "texts.csv", 60)
-    summary = run(
+    summary = train_recipe(
         recipe_of(train, {"name": "auto"}, data={"train": str(train), "dev": 0, "per_class": 4}), tmp_path / "m"
     )
     assert summary.progress is not None

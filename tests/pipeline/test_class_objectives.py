@@ -17,7 +17,7 @@ import nearfar
 from nearfar.encoding import build, tokenize
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
-from nearfar.pipeline import run
+from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.defaults import check_objective, choose, trains_head
 from nearfar.pipeline.heads import fit_head
@@ -62,7 +62,7 @@ def terms_of(objective: Objective, counts: tuple[int, ...] = (4, 4, 4)) -> tuple
 
 
 def told_by(recipe: Recipe, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    run(recipe, out)
+    train_recipe(recipe, out)
     return re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
@@ -80,7 +80,7 @@ def test_a_cross_entropy_without_weight_trains_no_head_so_one_is_fitted(objectiv
     """A head that nothing teaches would guess; the fitted one knows the training texts."""
     train = write_texts(tmp_path / "texts.csv", 48)
     recipe = recipe_of(train, objective, data={"test": str(train)})
-    summary = run(recipe, tmp_path / "model")
+    summary = train_recipe(recipe, tmp_path / "model")
     said = " ".join(capsys.readouterr().err.split())
 
     assert "gives its cross-entropy no weight here" in said
@@ -88,9 +88,9 @@ def test_a_cross_entropy_without_weight_trains_no_head_so_one_is_fitted(objectiv
     kind = "nearest-center" if compares else "logistic"
     assert f"a {kind} one is fitted afterwards" in said
     assert (nearfar.load(tmp_path / "model").card.head or {})["kind"] == kind
-    assert summary.reports["test"].scores["accuracy"] > 0.9
+    assert summary.report("test").scores["accuracy"] > 0.9
     with pytest.raises(SettingError, match=r'head.kind is "trained", but .* gives its cross-entropy no weight'):
-        run(recipe_of(train, objective, head={"kind": "trained"}), tmp_path / "trained")
+        train_recipe(recipe_of(train, objective, head={"kind": "trained"}), tmp_path / "trained")
 
 
 def test_a_little_cross_entropy_trains_a_head():
@@ -163,7 +163,7 @@ def test_weights_of_classes_that_are_not_there_are_refused():
 def test_named_weights_train_and_are_in_the_saved_recipe(tmp_path):
     train = write_texts(tmp_path / "texts.csv", 24)
     objective = {"name": "cross-entropy", "class_weights": {"tool": 2.5}}
-    run(recipe_of(train, objective), tmp_path / "model")
+    train_recipe(recipe_of(train, objective), tmp_path / "model")
     again = nearfar.recipe.read_recipe(tmp_path / "model" / "recipe.toml")
     assert again.objective == CrossEntropy(class_weights={"tool": 2.5})
     card = json.loads((tmp_path / "model" / "nearfar.json").read_text())

@@ -14,14 +14,15 @@ from tests.training.runs import write_texts
 from tests.training.task_runs import task_recipe, write_all
 
 import nearfar
+from nearfar.cli.training_progress import console_callback
 from nearfar.data import read
 from nearfar.errors import CheckpointError, DataError, Interrupted, SettingError
-from nearfar.pipeline import run
-from nearfar.pipeline.multitask import run_tasks
+from nearfar.pipeline import train
 from nearfar.recipe import Recipe, build_recipe
+from nearfar.training import Callback
 
 
-class StopAt:
+class StopAt(Callback):
     """Ends a run after some steps."""
 
     def __init__(self, number: int) -> None:
@@ -34,7 +35,7 @@ class StopAt:
     def evaluation(self, _entry: object) -> None:
         return
 
-    def notice(self, _text: str) -> None:
+    def message(self, _text: str) -> None:
         return
 
 
@@ -52,10 +53,10 @@ def test_rows_in_memory_train_the_model_of_the_file(tmp_path):
     file = write_texts(tmp_path / "t.csv", 40)
     records = read(str(file))
     rows = list(zip(records.texts[0], records.labels or (), strict=True))
-    run(recipe_of(train=str(file), dev=0.2), tmp_path / "file", console=Console(quiet=True))
-    summary = run(recipe_of(dev=0.2), tmp_path / "memory", data=rows, console=Console(quiet=True))
+    train(recipe_of(train=str(file), dev=0.2), tmp_path / "file")
+    summary = train(recipe_of(dev=0.2), tmp_path / "memory", data=rows)
     assert weights(tmp_path / "memory") == weights(tmp_path / "file")
-    assert summary.reports["dev"].scores == dev_scores(tmp_path / "file")
+    assert summary.report("dev").scores == dev_scores(tmp_path / "file")
     assert tomllib.loads((tmp_path / "memory" / "recipe.toml").read_text())["data"]["train"] == "memory:train"
     assert "memory:train" in (tmp_path / "memory" / "README.md").read_text()
     assert nearfar.load(tmp_path / "memory").predict(["apple"]) == nearfar.load(tmp_path / "file").predict(["apple"])
@@ -70,7 +71,9 @@ def test_dev_and_test_rows_come_from_memory_too(tmp_path):
     records = read(str(write_texts(tmp_path / "t.csv", 60)))
     parts = {"train": records.take(range(40)), "dev": records.take(range(40, 50)), "test": records.take(range(50, 60))}
     said = io.StringIO()
-    summary = run(recipe_of(), tmp_path / "m", data=parts, console=Console(file=said, width=400))
+    summary = train(
+        recipe_of(), tmp_path / "m", data=parts, callbacks=[console_callback(Console(file=said, width=400))]
+    )
     assert "rows: train 40, dev 10, test 10" in said.getvalue()
     assert summary.reports.keys() == {"dev", "test"}
     saved = tomllib.loads((tmp_path / "m" / "recipe.toml").read_text())["data"]
@@ -79,15 +82,14 @@ def test_dev_and_test_rows_come_from_memory_too(tmp_path):
 
 def test_a_run_is_resumed_with_the_same_rows_only(tmp_path):
     records = read(str(write_texts(tmp_path / "t.csv", 40)))
-    quiet = Console(quiet=True)
-    run(recipe_of(), tmp_path / "whole", data=records, console=quiet)
+    train(recipe_of(), tmp_path / "whole", data=records)
     with pytest.raises(Interrupted):
-        run(recipe_of(), tmp_path / "m", data=records, console=quiet, listeners=(StopAt(3),))
+        train(recipe_of(), tmp_path / "m", data=records, callbacks=(StopAt(3),))
     with pytest.raises(DataError, match=r"memory:train: these rows were in memory, and none were passed"):
-        run(recipe_of(), tmp_path / "m", resume=True, console=quiet)
+        train(recipe_of(), tmp_path / "m", resume=True)
     with pytest.raises(CheckpointError):
-        run(recipe_of(), tmp_path / "m", data=records.take(range(39)), resume=True, console=quiet)
-    run(recipe_of(), tmp_path / "m", data=records, resume=True, console=quiet)
+        train(recipe_of(), tmp_path / "m", data=records.take(range(39)), resume=True)
+    train(recipe_of(), tmp_path / "m", data=records, resume=True)
     assert weights(tmp_path / "m") == weights(tmp_path / "whole")
 
 
@@ -95,7 +97,7 @@ def test_what_is_wrong_with_the_rows_is_told_over_all_of_them(tmp_path):
     """Training and dev rows at once, each with row and column."""
     rows = {"train": [("good", "x"), ("", "y")], "dev": [("good", None)]}
     with pytest.raises(DataError) as error:
-        run(recipe_of(), tmp_path / "m", data=rows, console=Console(quiet=True))
+        train(recipe_of(), tmp_path / "m", data=rows)
     assert "memory:train, row 2, column 'text': the text is empty" in str(error.value)
     assert "memory:dev, row 1, column 'label': the label is missing" in str(error.value)
 
@@ -107,10 +109,10 @@ def test_several_tasks_take_their_rows_by_name(tmp_path):
     splits = {
         split: read(str(source)) for split in ("train", "dev") if isinstance(source := getattr(kind.data, split), str)
     }
-    run_tasks(recipe, tmp_path / "files", console=Console(quiet=True))
-    run_tasks(recipe, tmp_path / "memory", data={"kind": splits}, console=Console(quiet=True))
+    train(recipe, tmp_path / "files")
+    train(recipe, tmp_path / "memory", data={"kind": splits})
     assert weights(tmp_path / "memory") == weights(tmp_path / "files")
     saved = tomllib.loads((tmp_path / "memory" / "recipe.toml").read_text())
     assert saved["task"][0]["data"]["train"] == "memory:kind/train"
     with pytest.raises(SettingError, match=r"data has rows of 'kin', and the tasks are .* Did you mean 'kind'"):
-        run_tasks(recipe, tmp_path / "m", data={"kin": splits}, console=Console(quiet=True))
+        train(recipe, tmp_path / "m", data={"kin": splits})

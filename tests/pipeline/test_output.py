@@ -15,10 +15,10 @@ from rich.console import Console
 
 from nearfar.errors import DataError, NearfarError, OutputError
 from nearfar.files import write_atomic, write_errors
-from nearfar.pipeline import run
+from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.output import check_output, check_room, open_output
 from nearfar.recipe import build_recipe
-from nearfar.training import Journal
+from nearfar.training import Callback, Journal
 
 QUIET = Console(quiet=True)
 
@@ -83,18 +83,18 @@ def test_a_disk_that_fills_up_keeps_the_earlier_checkpoints(tmp_path):
     source = texts(tmp_path)
     script = (
         "import resource, sys, signal\nfrom pathlib import Path\nfrom rich.console import Console\n"
-        "from nearfar.pipeline import run\nfrom nearfar.recipe import build_recipe\nfrom nearfar.errors import OutputError\n"
+        "from nearfar.pipeline import train as train_recipe\nfrom nearfar.recipe import build_recipe\nfrom nearfar.errors import OutputError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "class Fill:\n"
         " def step(self, entry):\n"
         "  if entry['step'] == 3: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))\n"
-        " def evaluation(self, entry): pass\n def message(self, text): pass\n"
+        " def evaluation(self, entry): pass\n def message(self, text): pass\n def begin(self, steps): pass\n def end(self): pass\n"
         "values = {'data': {'train': sys.argv[1]}, 'encoder': {'name': 'toy'}, 'batches': {'size': 8}, 'training': {'epochs': 3, 'checkpoint_every': 1}}\n"
-        "try:\n run(build_recipe(values, [], where='t'), Path(sys.argv[2]), console=Console(quiet=True), listeners=(Fill(),))\n"
+        "try:\n train_recipe(build_recipe(values, [], where='t'), Path(sys.argv[2]), callbacks=(Fill(),))\n"
         "except OutputError as error:\n print(error)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
         "values['training'] = {'max_steps': 3}\n"
-        "try:\n run(build_recipe(values, [], where='t'), Path(sys.argv[2] + '-2'), console=Console(quiet=True), listeners=(Fill(),))\n"
+        "try:\n train_recipe(build_recipe(values, [], where='t'), Path(sys.argv[2] + '-2'), callbacks=(Fill(),))\n"
         "except OutputError as error:\n print(error)\n"
     )
     out = tmp_path / "model"
@@ -111,7 +111,7 @@ def test_a_disk_that_fills_up_keeps_the_earlier_checkpoints(tmp_path):
         "batches": {"size": 8},
         "training": {"epochs": 3, "checkpoint_every": 1},
     }
-    summary = run(build_recipe(values, [], where="t"), out, console=QUIET, resume=True)
+    summary = train_recipe(build_recipe(values, [], where="t"), out, resume=True)
     assert summary.progress is not None
     assert summary.progress.step == 6
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
@@ -161,7 +161,7 @@ def test_problems_of_all_files_are_listed_together(tmp_path):
         }
     }
     with pytest.raises(DataError) as caught:
-        run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+        train_recipe(build_recipe(values, [], where="t"), tmp_path / "m")
     text = str(caught.value)
     assert "dev.csv:2" in text
     assert "test.csv:2" in text
@@ -176,7 +176,7 @@ def test_metrics_and_card_tell_the_same(tmp_path):
         "encoder": {"name": "toy"},
         "training": {"epochs": 1},
     }
-    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    train_recipe(build_recipe(values, [], where="t"), tmp_path / "m")
     metrics = json.loads((tmp_path / "m" / "metrics.json").read_text())
     card = (tmp_path / "m" / "README.md").read_text()
 
@@ -189,10 +189,10 @@ def test_metrics_and_card_tell_the_same(tmp_path):
 def test_an_old_model_stays_until_the_new_run_begins(tmp_path, changes):
     """--overwrite with an encoder that cannot be opened, or a tracker that is not installed, costs nothing."""
     values = {"data": {"train": texts(tmp_path)}, "encoder": {"name": "toy"}, "training": {"epochs": 1}}
-    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    train_recipe(build_recipe(values, [], where="t"), tmp_path / "m")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "m").iterdir()}
     with pytest.raises(NearfarError):
-        run(build_recipe({**values, **changes}, [], where="t"), tmp_path / "m", console=QUIET, overwrite=True)
+        train_recipe(build_recipe({**values, **changes}, [], where="t"), tmp_path / "m", overwrite=True)
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "m").iterdir()} == before
 
 
@@ -203,7 +203,7 @@ def test_files_can_be_read_by_others(tmp_path):
         "encoder": {"name": "toy", "pooling": "mean"},
         "training": {"epochs": 1},
     }
-    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    train_recipe(build_recipe(values, [], where="t"), tmp_path / "m")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "m").rglob("*") if path.is_file()}
     assert "nearfar.safetensors" in modes
     assert set(modes.values()) == {0o644}
@@ -255,7 +255,7 @@ def test_what_a_run_is_made_from_is_not_overwritten(tmp_path, changes):
     for table, keys in changes.items():
         values[table] = {**values.get(table, {}), **{key: value.format(out=out) for key, value in keys.items()}}
     with pytest.raises(OutputError, match=r"the run reads .*m.* Choose another --out"):
-        run(build_recipe(values, [], where="t"), out, console=QUIET, overwrite=True)
+        train_recipe(build_recipe(values, [], where="t"), out, overwrite=True)
     assert sorted(path.name for path in out.iterdir()) == ["nearfar.json", "old", "t.csv"]
 
 
@@ -270,17 +270,17 @@ def test_a_split_of_a_folder_is_not_overwritten(tmp_path):
 def test_the_recipe_beside_a_model_is_the_one_that_trained_it(tmp_path):
     """A run that ended before its first checkpoint may be resumed with another recipe, which is then written down."""
 
-    class Fail:
+    class Fail(Callback):
         def step(self, entry: dict[str, object]) -> None:
             raise MemoryError
 
-        evaluation = message = step
+        evaluation = step
 
     values = {"data": {"train": texts(tmp_path)}, "encoder": {"name": "toy"}, "training": {"epochs": 1}}
     with pytest.raises(MemoryError):
-        run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET, listeners=(Fail(),))
+        train_recipe(build_recipe(values, [], where="t"), tmp_path / "m", callbacks=(Fail(),))
     values["training"] = {"epochs": 2}
-    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET, resume=True)
+    train_recipe(build_recipe(values, [], where="t"), tmp_path / "m", resume=True)
     assert "\nepochs = 2\n" in (tmp_path / "m" / "recipe.toml").read_text()
 
 
@@ -297,7 +297,7 @@ def test_dev_and_test_rows_of_different_kinds_have_a_table_each(tmp_path):
         "encoder": {"name": "toy"},
         "training": {"epochs": 1},
     }
-    run(build_recipe(values, [], where="t"), tmp_path / "m", console=QUIET)
+    train_recipe(build_recipe(values, [], where="t"), tmp_path / "m")
     metrics = json.loads((tmp_path / "m" / "metrics.json").read_text())
     card = (tmp_path / "m" / "README.md").read_text()
     assert f"| data | spearman | pearson | mse |\n|---|---|---|---|\n| dev | {metrics['dev']['spearman']:.4f} |" in card

@@ -17,9 +17,10 @@ from tests.cli.test_pairs import call
 from tests.training.modules import loss_module
 from tests.training.runs import StopAt, digest
 
+from nearfar.cli.training_progress import console_callback
 from nearfar.encoding import build, load, tokenize
 from nearfar.errors import DataError, Interrupted, SettingError
-from nearfar.pipeline import run
+from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.defaults import choose
 from nearfar.pipeline.objectives import build_terms
@@ -78,16 +79,13 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_every_way_trains_differs_from_plain_and_resumes_to_the_same_bits(way, files, tmp_path):
     """The folder holds the encoder and nothing that helped in training only."""
     objective, encoder = WAYS[way]
-    quiet = Console(quiet=True)
     recipe = recipe_of(files["plain"], objective, encoder=encoder)
-    run(recipe, tmp_path / "whole", console=quiet)
+    train_recipe(recipe, tmp_path / "whole")
     with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopAt(3),), console=quiet)
-    run(recipe, tmp_path / "cut", resume=True, console=quiet)
+        train_recipe(recipe, tmp_path / "cut", callbacks=(StopAt(3),))
+    train_recipe(recipe, tmp_path / "cut", resume=True)
     plain = {"name": objective["name"] if objective["name"] != "blend" else "simcse"}
-    run(
-        recipe_of(files["plain"], plain, encoder={"fast": encoder.get("fast", True)}), tmp_path / "plain", console=quiet
-    )
+    train_recipe(recipe_of(files["plain"], plain, encoder={"fast": encoder.get("fast", True)}), tmp_path / "plain")
 
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole") != digest(tmp_path / "plain")
     assert {path.name for path in (tmp_path / "whole").glob("*.safetensors")} == {"model.safetensors"}
@@ -107,11 +105,10 @@ def test_large_batches_in_chunks_train_with_masked_words_and_resume(files, tmp_p
         batches={"size": 20, "chunk": 6},
         encoder={"drophead": 0.2},
     )
-    quiet = Console(quiet=True)
-    run(recipe, tmp_path / "whole", console=quiet)
+    train_recipe(recipe, tmp_path / "whole")
     with pytest.raises(Interrupted):
-        run(recipe, tmp_path / "cut", listeners=(StopAt(2),), console=quiet)
-    run(recipe, tmp_path / "cut", resume=True, console=quiet)
+        train_recipe(recipe, tmp_path / "cut", callbacks=(StopAt(2),))
+    train_recipe(recipe, tmp_path / "cut", resume=True)
 
     assert digest(tmp_path / "cut") == digest(tmp_path / "whole")
 
@@ -123,14 +120,14 @@ def test_a_run_that_only_loses_keeps_the_encoder_and_says_so(files, tmp_path):
         files["plain"], {"name": "simcse"}, data={"dev": str(files["pairs"])},
         training={"learning_rate": 0.05, "warmup": 0, "epochs": 3},
     )  # fmt: skip
-    summary = run(recipe, tmp_path / "model", console=Console(file=told, width=400))
+    summary = train_recipe(recipe, tmp_path / "model", callbacks=[console_callback(Console(file=told, width=400))])
     start, *later = [entry["scores"]["spearman"] for entry in summary.progress.evaluations]
     whole = json.loads((tmp_path / "model" / "metrics.json").read_text())
 
     assert max(later) < start, "these settings are to ruin the toy encoder"
     assert f"warning: the dev spearman fell from {start:.4f} to {max(later):.4f} at best" in told.getvalue()
     assert whole["training"]["best_step"] == 0
-    assert summary.reports["dev"].scores["spearman"] == pytest.approx(start, abs=1e-6)
+    assert summary.report("dev").scores["spearman"] == pytest.approx(start, abs=1e-6)
 
 
 def test_the_command_warns_of_it_once(files, tmp_path):
@@ -150,7 +147,7 @@ def test_no_dev_rows_are_fine_and_the_last_weights_are_kept(files, tmp_path):
     for dev in ({}, {"dev": 0}):
         screen = io.StringIO()
         recipe = recipe_of(files["plain"], {"name": "simcse"}, data=dev)
-        run(recipe, tmp_path / str(len(dev)), console=Console(file=screen, width=400))
+        train_recipe(recipe, tmp_path / str(len(dev)), callbacks=[console_callback(Console(file=screen, width=400))])
         told.append("note: no dev data: plain texts have nothing to be measured by" in screen.getvalue())
 
     assert told == [True, False]
@@ -161,7 +158,7 @@ def test_no_dev_rows_are_fine_and_the_last_weights_are_kept(files, tmp_path):
 def test_a_run_that_gains_does_not_warn(files, tmp_path):
     told = io.StringIO()
     recipe = recipe_of(files["triplets"], {"name": "simcse"}, data={"dev": str(files["pairs"])}, training={"epochs": 6})
-    summary = run(recipe, tmp_path / "model", console=Console(file=told, width=400))
+    summary = train_recipe(recipe, tmp_path / "model", callbacks=[console_callback(Console(file=told, width=400))])
     scores = [entry["scores"]["spearman"] for entry in summary.progress.evaluations]
 
     assert max(scores[1:]) > scores[0]
@@ -256,7 +253,7 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 def test_what_cannot_work_is_refused_with_the_remedy(case, files, tmp_path):
     name, objective, tables, remedy = BAD[case]
     with pytest.raises(SettingError, match=remedy):
-        run(recipe_of(files[name], objective, **tables), tmp_path / "model", console=Console(quiet=True))
+        train_recipe(recipe_of(files[name], objective, **tables), tmp_path / "model")
 
 
 @pytest.mark.parametrize("content", ["one line\n", "the same\n" * 9])
@@ -275,7 +272,7 @@ def test_a_limit_that_leaves_one_text_is_refused(files):
 
 def test_a_triplet_has_its_negative_in_a_batch_of_one(files, tmp_path):
     recipe = recipe_of(files["triplets"], {"name": "simcse"}, batches={"size": 1}, data={"limit": 3})
-    run(recipe, tmp_path / "model", console=Console(quiet=True))
+    train_recipe(recipe, tmp_path / "model")
     assert all(entry["loss"] > 0 for entry in read_journal(tmp_path / "model" / "journal.jsonl") if "loss" in entry)
 
 
@@ -299,7 +296,7 @@ def test_dev_rows_of_plain_texts_must_be_comparable(files):
 def test_two_views_that_are_the_same_are_told_of(objective, encoder, same, files, tmp_path):
     told = io.StringIO()
     recipe = recipe_of(files["plain"], objective, encoder=encoder, training={"max_steps": 1})
-    run(recipe, tmp_path / "model", console=Console(file=told, width=400))
+    train_recipe(recipe, tmp_path / "model", callbacks=[console_callback(Console(file=told, width=400))])
     assert ("note: toy has no dropout here, so both views of a text are the same" in told.getvalue()) is same
 
 
@@ -309,7 +306,7 @@ def test_plain_texts_have_one_side_by_which_they_sit_together(shuffle, files, tm
     found = []
     for side in ("left", "right"):
         batches, out = {"shuffle": shuffle, "neighbor_text": side, "group": 4}, tmp_path / side
-        run(recipe_of(files["plain"], {"name": "simcse"}, batches=batches, training={"epochs": 1}), out)
+        train_recipe(recipe_of(files["plain"], {"name": "simcse"}, batches=batches, training={"epochs": 1}), out)
         found.append(digest(out))
     assert found[0] == found[1]
 
@@ -318,5 +315,5 @@ def test_one_pair_alone_is_refused(files, tmp_path):
     """There is nothing in its batch that it could be told from."""
     recipe = recipe_of(files["pairs"], {"name": "batch-softmax"}, data={"limit": 1, "dev": 0})
     with pytest.raises(SettingError, match="there is one training row"):
-        run(recipe, tmp_path / "model")
+        train_recipe(recipe, tmp_path / "model")
     assert not (tmp_path / "model").exists()

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from tests.training.runs import write_pairs, write_texts
 
 import nearfar
 from nearfar.errors import SettingError
-from nearfar.pipeline import run
+from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
+from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.stages import Stage, plan_stages, written
-from nearfar.pipeline.train import _identity
 from nearfar.recipe import Recipe, build_recipe, to_toml
 from nearfar.training import read_journal
 
@@ -67,7 +66,7 @@ def test_a_fitted_head_is_what_speaks_in_its_stage(tmp_path, names):
     """Beside a stage that trains a head, too: dev rows are not judged by a head that has learned nothing, or before."""
     train = write_texts(tmp_path / "t.csv", 60)
     training = {"epochs": 2, "learning_rate": 1e-3}
-    run(recipe_of(train, *map(stage, names), training=training), tmp_path / "m", console=Console(quiet=True))
+    train_recipe(recipe_of(train, *map(stage, names), training=training), tmp_path / "m")
     fitted = read_journal(tmp_path / "m" / f"journal-{names.index('supcon') + 1}.jsonl")
 
     assert [entry["scores"]["accuracy"] > 0.8 for entry in fitted if entry["kind"] == "evaluation"] == [True, True]
@@ -83,8 +82,7 @@ def test_a_checkpoint_knows_the_stages_before_its_own(tmp_path):
         recipe_of(train, stage("cross-entropy", **keys), stage("cross-entropy"), **tables)
         for keys, tables in (({}, {}), ({"epochs": 9}, {}), ({}, {"training": {"keep_checkpoints": 9}}))
     )
-    data = read_data(one)
-    names = [[_identity(planned(recipe)[:count], data, 1) for count in (1, 2)] for recipe in (one, other, stored)]
+    names = [[plan_encoder_run(recipe).identity(place, 1) for place in (0, 1)] for recipe in (one, other, stored)]
     assert names[0] == names[2]
     assert names[0][0] != names[1][0]
     assert names[0][1] != names[1][1]
@@ -111,5 +109,5 @@ def test_a_later_stage_is_refused_before_the_first_begins(tmp_path, last, messag
     """Not after hours of it, and not after the folder was made."""
     train = write_pairs(tmp_path / "p.jsonl")
     with pytest.raises(SettingError, match=message):
-        run(recipe_of(train, stage("cosine-mse"), dict(last)), tmp_path / "m", console=Console(quiet=True))
+        train_recipe(recipe_of(train, stage("cosine-mse"), dict(last)), tmp_path / "m")
     assert not (tmp_path / "m").exists()

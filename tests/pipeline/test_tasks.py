@@ -23,16 +23,19 @@ from tests.training.task_runs import task_recipe, train_tasks_in_child, write_al
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import nearfar
+from nearfar.cli.training_progress import console_callback
 from nearfar.encoding.encoder import quiet_transformers
 from nearfar.encoding.task_export import export_task
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, lay_out, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
 from nearfar.evaluation import embed_table
-from nearfar.pipeline.multitask import _config, _identity, run_tasks
-from nearfar.pipeline.runtime import open_encoder
-from nearfar.pipeline.task_plan import plan_tasks
-from nearfar.pipeline.task_scores import evaluate_saved, met_in
-from nearfar.pipeline.tasks import build_loss, check_dev, level, read_task, truth_of, worst
+from nearfar.pipeline import train
+from nearfar.pipeline.results import conflicts_in
+from nearfar.pipeline.runtime import flat, open_encoder
+from nearfar.pipeline.saved_tasks import evaluate_saved
+from nearfar.pipeline.task_outputs import center_scores, truth_of, worst
+from nearfar.pipeline.task_run import plan_task_run
+from nearfar.pipeline.tasks import build_loss, check_dev, read_task
 from nearfar.recipe.tasks import TaskRecipe
 from nearfar.training import read_journal
 
@@ -53,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(recipe: TaskRecipe, out: Path, **settings: Any) -> tuple[Any, str]:
     said = io.StringIO()
-    return run_tasks(recipe, out, console=Console(file=said, width=400), **settings), said.getvalue()
+    return train(recipe, out, callbacks=[console_callback(Console(file=said, width=400))], **settings), said.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +88,7 @@ def test_scores_begin_around_their_mean_and_other_heads_as_they_are(head, folder
     for ready in tasks:
         own = network.head.of(ready.name)
         before = {name: weight.clone() for name, weight in own.state_dict().items()}
-        level(ready, built, network)
+        center_scores(ready, built, network)
         changed = [name for name, weight in own.state_dict().items() if not torch.equal(weight, before[name])]
         if ready.name != "close" or head == "cosine":
             assert changed == []
@@ -121,7 +124,7 @@ def test_the_journal_has_every_task_and_every_conflict(model):
     assert all(entry["tasks"].keys() <= {"kind", "same", "close"} for entry in steps)
     assert all(entry["task_weights"].keys() == {"kind", "same", "close"} for entry in steps)
     assert all(("surgery" in entry) == (len(entry["tasks"]) > 1) for entry in steps)
-    total = met_in(journal)
+    total = conflicts_in(journal)
     assert total is not None
     stored = json.loads((out / "metrics.json").read_text())["surgery"]
     for pair, own in total.entry().items():
@@ -299,11 +302,11 @@ def test_tensorboard_gets_the_curves_of_every_task(folder, tmp_path):
     journal = read_journal(tmp_path / "watched" / "journal.jsonl")
     losses = [entry["tasks"]["kind"]["loss"] for entry in journal if "kind" in entry.get("tasks", {})]
     assert [event.value for event in events.Scalars("train/tasks/kind")] == pytest.approx(losses)
-    assert _config(recipe)["task.close.head.dropout"] == 0.1
+    assert flat(plan_task_run(recipe).config())["task.close.head.dropout"] == 0.1
     assert summary.reports["dev"]["kind"].scores == plain.reports["dev"]["kind"].scores
-    _, tasks, _ = plan_tasks(recipe)
     unwatched = replace(recipe, training=replace(recipe.training, trackers=()))
-    assert _identity(recipe, tasks, 1) == _identity(unwatched, tasks, 1), "trackers may change when a run is resumed"
+    names = [plan_task_run(each).identity(1) for each in (recipe, unwatched)]
+    assert names[0] == names[1], "trackers may change when a run is resumed"
 
 
 def test_the_memory_of_surgery_is_told(folder, tmp_path):
@@ -426,7 +429,8 @@ def test_without_any_dev_data_the_last_weights_are_kept(folder, tmp_path):
     assert "no task has dev data, so the last weights are kept" in said
     assert summary.progress.best is None
     assert summary.reports == {}
-    _, tasks, _ = plan_tasks(recipe)
+    plan = plan_task_run(recipe)
+    tasks = plan.tasks
     assert not check_dev(tasks)
     with pytest.raises(SettingError, match="its recipe names no dev or test rows"):
         evaluate_saved(tmp_path / "model", load_tasks(tmp_path / "model"))
@@ -459,7 +463,7 @@ def test_the_most_confident_mistakes_come_first():
 def children() -> Any:
     """Processes that begin with everything imported and nothing computed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["nearfar.pipeline.multitask", "transformers.models.bert.modeling_bert"])
+    context.set_forkserver_preload(["nearfar.pipeline.train", "transformers.models.bert.modeling_bert"])
     return context
 
 
@@ -583,7 +587,7 @@ def test_what_cannot_end_well_is_refused_before_anything_is_replaced(
     Path("model/recipe.toml").write_text("seed = 1")
     recipe = task_recipe(folder, **changes)
     with pytest.raises(error) as refused:
-        plan_tasks(recipe)
+        plan_task_run(recipe)
     assert message in str(refused.value)
     with pytest.raises(error):
         trained(recipe, Path("model"), overwrite=True)
@@ -593,9 +597,9 @@ def test_what_cannot_end_well_is_refused_before_anything_is_replaced(
 def test_dev_scores_that_are_all_alike_are_told(folder, tmp_path):
     rows = [{"text_a": "a", "text_b": f"{row}", "score": 0.5} for row in range(4)]
     (tmp_path / "flat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, _, notes = plan_tasks(task_recipe(folder, close_data={"dev": str(tmp_path / "flat.jsonl")}))
+    notes = plan_task_run(task_recipe(folder, close_data={"dev": str(tmp_path / "flat.jsonl")})).notes
     assert [note for note in notes if "task close: all scores of its dev rows are alike" in note]
-    assert not [note for note in plan_tasks(task_recipe(folder))[2] if "alike" in note]
+    assert not [note for note in plan_task_run(task_recipe(folder)).notes if "alike" in note]
 
 
 @pytest.mark.parametrize("name", ["type", "train", "keys"])
@@ -651,7 +655,7 @@ def test_a_stage_that_was_trained_is_not_trained_again(children, folder, tmp_pat
     changes = {"tasks": ("kind",), "stage": [stage]}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     trained(task_recipe(folder, **changes), whole)
-    assert child(children, str(folder), str(killed), changes, 3, False) == -signal.SIGKILL
+    assert child(children, str(folder), str(killed), changes, 5, False) == -signal.SIGKILL
     other = {**changes, "stage": [{**stage, "batch_size": 16}]}
     with pytest.raises(CheckpointError, match="this stage was trained by another recipe"):
         trained(task_recipe(folder, **other), killed, resume=True)
@@ -663,7 +667,8 @@ def test_a_stage_that_was_trained_is_not_trained_again(children, folder, tmp_pat
 
 def test_a_task_knows_the_classes_that_its_limit_leaves_out(folder):
     """As in a run of one task: dev rows have them, and what is missing is told."""
-    _, (kind,), notes = plan_tasks(task_recipe(folder, tasks=("kind",), kind_data={"limit": 2}))
+    plan = plan_task_run(task_recipe(folder, tasks=("kind",), kind_data={"limit": 2}))
+    (kind,), notes = plan.tasks, plan.notes
     assert len(set(kind.data.train.labels)) == 2
     assert kind.card.labels == ("animal", "fruit", "tool")
     assert any("leaves 1 of 3 classes without a training text" in note for note in notes)

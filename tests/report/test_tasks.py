@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from nearfar.data import read
 from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
-from nearfar.pipeline.multitask import run_tasks
+from nearfar.pipeline import train
 from nearfar.report import read_source, render_page
 from nearfar.report.predictions import mistakes
 from nearfar.report.run_predictions import probe
@@ -37,7 +35,7 @@ def run(tmp_path_factory):
     recipe = task_recipe(
         folder, training={"gradient_surgery": "pcgrad"}, close_data={"dev": str(folder / "close-dev.jsonl")}
     )
-    run_tasks(recipe, folder / "model", console=Console(file=io.StringIO()))
+    train(recipe, folder / "model")
     return folder
 
 
@@ -186,7 +184,7 @@ def test_a_model_without_dev_rows_says_where_others_can_come_from(run, tmp_path)
     recipe = task_recipe(
         run, training={"epochs": 1, "max_steps": 1}, tasks=("kind",), kind_data={"dev": 0},
     )  # fmt: skip
-    run_tasks(recipe, tmp_path / "model", console=Console(file=io.StringIO()))
+    train(recipe, tmp_path / "model")
     source, notes = look(read_source(tmp_path / "model"))
     assert "its recipe has no dev rows; 'nearfar report MODEL --task NAME --data FILE'" in notes[0]
     assert "no dev rows" in Reader(render_page(source)).texts["mistakes"]

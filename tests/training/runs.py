@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.recipe import Recipe, build_recipe
-from nearfar.training import read_journal
+from nearfar.training import Callback, read_journal
 
 WORDS = {
     "fruit": ["apple", "pear", "plum", "cherry", "melon", "grape"],
@@ -71,7 +71,7 @@ def losses(folder: Path) -> list[tuple[int, float]]:
     ]
 
 
-class StopAt:
+class StopAt(Callback):
     """A listener that asks the run to stop, as Ctrl-C does, once it has seen a step."""
 
     def __init__(self, step: int) -> None:
@@ -88,7 +88,7 @@ class StopAt:
         pass
 
 
-class KillAt:
+class KillAt(Callback):
     """A listener that ends the process without warning, as ``kill -9`` does, once it has seen a step."""
 
     def __init__(self, step: int) -> None:
@@ -110,14 +110,13 @@ def train_in_child(
 ) -> None:
     """What a child process runs; the parent looks at what it leaves behind."""
     import torch
-    from rich.console import Console
 
     from nearfar.encoding import cpu_parallel
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train as train_recipe
 
     torch.set_num_threads(threads)
     if threads > 1:
         cpu_parallel.LEAST = 16  # the texts are short: each thread gets a part of them all the same
     recipe = recipe_for(Path(train), objective=objective, **changes)
-    listeners = () if kill_at is None else (KillAt(kill_at),)
-    run(recipe, Path(out), resume=resume, console=Console(quiet=True), listeners=listeners)
+    callbacks = () if kill_at is None else (KillAt(kill_at),)
+    train_recipe(recipe, Path(out), resume=resume, callbacks=callbacks)

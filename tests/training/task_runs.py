@@ -57,11 +57,10 @@ def task_recipe(folder: Path, *, tasks: tuple[str, ...] = ("kind", "same", "clos
 def train_tasks_in_child(folder: str, out: str, changes: dict[str, Any], kill_at: int | None, resume: bool) -> None:
     """What a child process runs; the parent looks at what it leaves behind."""
     import torch
-    from rich.console import Console
 
-    from nearfar.pipeline.multitask import run_tasks
+    from nearfar.pipeline import train
 
     torch.set_num_threads(1)
-    listeners = () if kill_at is None else (KillAt(kill_at),)
+    callbacks = () if kill_at is None else (KillAt(kill_at),)
     recipe = task_recipe(Path(folder), **changes)
-    run_tasks(recipe, Path(out), resume=resume, console=Console(quiet=True), listeners=listeners)
+    train(recipe, Path(out), resume=resume, callbacks=callbacks)

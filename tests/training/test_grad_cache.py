@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from nearfar.batching import FileOrder
 from nearfar.encoding import build, tokenize
 from nearfar.objectives import BatchSoftmax, CosineMSE, CrossEntropy, SoftTriple, SupCon
-from nearfar.pipeline import run
+from nearfar.pipeline import train
 from nearfar.training import Loader, LossModule, Term, read_journal
 from nearfar.training.grad_cache import cached_backward
 from tests.training.modules import loss_module
@@ -160,7 +159,7 @@ def test_a_recipe_with_chunks_follows_the_plain_loss_curve(tmp_path):
             texts, objective="cross-entropy+supcon", encoder={"dropout": 0.0}, batches={"size": 16} if chunk is None else {"size": 16, "chunk": chunk},
             training={"epochs": 2},
         )  # fmt: skip
-        run(recipe, tmp_path / str(chunk), console=Console(quiet=True))
+        train(recipe, tmp_path / str(chunk))
         journal = read_journal(tmp_path / str(chunk) / "journal.jsonl")
         curves.append([entry["loss"] for entry in journal if entry["kind"] == "step"])
     assert curves[1] == pytest.approx(curves[0], rel=2e-4)

@@ -17,10 +17,20 @@ from nearfar.batching import FileOrder, RandomOrder
 from nearfar.encoding import build, load, tokenize
 from nearfar.errors import Interrupted, NotFiniteError
 from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
-from nearfar.pipeline import run
-from nearfar.pipeline import train as train_module
+from nearfar.pipeline import train
+from nearfar.pipeline.prepared import try_out
 from nearfar.recipe import Training
-from nearfar.training import CheckpointStore, Journal, Loader, LossModule, Term, plan_run, read_journal
+from nearfar.training import (
+    Callback,
+    CheckpointStore,
+    FitSettings,
+    Journal,
+    Loader,
+    LossModule,
+    Term,
+    plan_run,
+    read_journal,
+)
 from nearfar.training.optimizer import factor, parameter_groups, part_of
 from tests.training.modules import fit_with, loss_module
 
@@ -34,7 +44,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_texts(tmp_path_factory.mktemp("data") / "train.csv")
 
 
-class Watch:
+class Watch(Callback):
     """Keeps all that a listener is told; may act on a step."""
 
     def __init__(self, act: Any = None) -> None:
@@ -72,12 +82,12 @@ def small_learner(pooling: Any = None, dropout: float = 0.0) -> tuple[LossModule
 
 
 def fit_small(
-    learner: LossModule, feed: Loader, folder: Path, *, listeners: Any = (), followed: bool = False, **settings: Any
+    learner: LossModule, feed: Loader, folder: Path, *, callbacks: Any = (), followed: bool = False, **settings: Any
 ) -> Any:
     training = Training(**{"epochs": 1, "learning_rate": 1e-2, "warmup": 0.0, **settings})
     return fit_with(
         learner, feed, training, rates={"encoder": 1e-3, "head": 1e-3, "objective": 1e-1}, seed=1,
-        store=CheckpointStore(folder / "c"), journal=Journal(folder / "j.jsonl"), callbacks=listeners,
+        store=CheckpointStore(folder / "c"), journal=Journal(folder / "j.jsonl"), callbacks=callbacks,
         followed=followed,
     )  # fmt: skip
 
@@ -86,7 +96,8 @@ def fit_small(
 def test_every_trainable_tensor_moves(tmp_path, pooling):
     """After a few steps no weight that is in training is where it was: encoder, head and the objective's centers."""
     learner, feed = small_learner(pooling)
-    _, frozen = train_module._try_out(learner, feed, Accelerator(cpu=True), 4, timed=True)
+    settings = FitSettings(training=Training(epochs=20), rates={}, seed=1)
+    frozen = try_out(learner, feed, settings, {"": 4}, Accelerator(cpu=True)).frozen
     before = {name: weight.detach().clone() for name, weight in learner.named_parameters()}
     fit_small(learner, feed, tmp_path, weight_decay=0.0)
 
@@ -116,7 +127,7 @@ def test_the_objectives_weights_are_clipped_with_all_others(tmp_path):
     try:
         torch.optim.AdamW.step = lambda self, *a, **k: (look(), original(self, *a, **k))[1]  # type: ignore[method-assign]
         watch = Watch()
-        fit_small(learner, feed, tmp_path, clip=0.25, listeners=(watch,))
+        fit_small(learner, feed, tmp_path, clip=0.25, callbacks=(watch,))
     finally:
         torch.optim.AdamW.step = original  # type: ignore[method-assign]
     assert len(seen) == 3
@@ -166,7 +177,7 @@ def test_accumulating_halves_is_training_on_the_whole(tmp_path):
         feed = Loader(feed.tokens, feed.labels, FileOrder(rows=12, size=size), feed.lines, feed.source)
         watch = Watch()
         folder = tmp_path / str(size)
-        fit_small(learner, feed, folder, accumulate=accumulate, listeners=(watch,))
+        fit_small(learner, feed, folder, accumulate=accumulate, callbacks=(watch,))
         results.append(([entry["loss"] for entry in watch.steps], learner.state_dict()))
     (first, weights), (second, others) = results
     assert len(first) == len(second) == 2  # 8 rows and the last 4
@@ -184,7 +195,7 @@ def test_the_plan_is_what_happens(tmp_path, size, accumulate, epochs, limit):
     settings = {"epochs": epochs, "accumulate": accumulate, "max_steps": limit}
     plan = plan_run(feed, Training(**settings))
     watch = Watch()
-    progress = fit_small(learner, feed, tmp_path, listeners=(watch,), **settings)
+    progress = fit_small(learner, feed, tmp_path, callbacks=(watch,), **settings)
 
     assert progress.step == len(watch.steps) == plan.steps
     if limit is None:
@@ -226,7 +237,7 @@ def test_the_best_weights_on_the_dev_rows_are_kept(texts, tmp_path):
     """The saved model has the best dev score of the run, not the last one, and is what is saved."""
     watch = Watch()
     recipe = recipe_for(texts, training={"epochs": 6, "learning_rate": 3e-3, "metric": "accuracy"})
-    summary = run(recipe, tmp_path / "m", console=QUIET, listeners=(watch,))
+    summary = train(recipe, tmp_path / "m", callbacks=(watch,))
     values = [entry["scores"]["accuracy"] for entry in watch.evaluations]
 
     assert len(values) == 6
@@ -234,7 +245,7 @@ def test_the_best_weights_on_the_dev_rows_are_kept(texts, tmp_path):
     assert summary.progress is not None
     assert summary.progress.best is not None
     assert summary.progress.best["step"] == (values.index(best) + 1) * 6
-    assert summary.reports["dev"].scores["accuracy"] == pytest.approx(best)
+    assert summary.report("dev").scores["accuracy"] == pytest.approx(best)
     assert load(tmp_path / "m").labels == ("animal", "fruit", "tool")
 
 
@@ -242,7 +253,7 @@ def test_patience_ends_a_run_that_no_longer_gains(texts, tmp_path):
     """With a learning rate that teaches nothing the first evaluation stays the best, and two more end the run."""
     watch = Watch()
     changes = {"epochs": 9, "learning_rate": 1e-12, "patience": 2, "evaluate_every": 3}
-    summary = run(recipe_for(texts, training=changes), tmp_path / "m", console=QUIET, listeners=(watch,))
+    summary = train(recipe_for(texts, training=changes), tmp_path / "m", callbacks=(watch,))
 
     assert summary.progress is not None
     assert summary.progress.stopped
@@ -256,11 +267,11 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(texts, tmp_
 
     recipe = recipe_for(texts, training={"epochs": 1})
     torch.manual_seed(123)
-    run(recipe, tmp_path / "a", console=QUIET)
+    train(recipe, tmp_path / "a")
     torch.manual_seed(456)
     np.random.default_rng()
-    run(recipe, tmp_path / "b", console=QUIET)
-    run(dataclasses.replace(recipe, seed=8), tmp_path / "c", console=QUIET)
+    train(recipe, tmp_path / "b")
+    train(dataclasses.replace(recipe, seed=8), tmp_path / "c")
 
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
     assert digest(tmp_path / "a") != digest(tmp_path / "c")
@@ -268,7 +279,7 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(texts, tmp_
 
 def test_the_journal_has_every_step_with_all_that_was_promised(texts, tmp_path):
     """Step, epoch, loss and its parts, learning rates, gradient norm, speed; evaluations too."""
-    run(recipe_for(texts, objective="triple-entropy", training={"epochs": 2}), tmp_path / "m", console=QUIET)
+    train(recipe_for(texts, objective="triple-entropy", training={"epochs": 2}), tmp_path / "m")
     entries = read_journal(tmp_path / "m" / "journal.jsonl")
     steps = [entry for entry in entries if entry["kind"] == "step"]
 
@@ -296,9 +307,9 @@ def test_asking_a_run_to_stop_leaves_a_checkpoint(texts, tmp_path):
 
     recipe = recipe_for(texts, training={"checkpoint_every": "epoch"})
     with pytest.raises(Interrupted, match="stopped after step 9 of 18; continue with --resume"):
-        run(recipe, tmp_path / "a", console=QUIET, listeners=(Watch(stop),))
-    run(recipe, tmp_path / "a", console=QUIET, resume=True)
-    run(recipe, tmp_path / "b", console=QUIET)
+        train(recipe, tmp_path / "a", callbacks=(Watch(stop),))
+    train(recipe, tmp_path / "a", resume=True)
+    train(recipe, tmp_path / "b")
 
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
 
@@ -307,8 +318,8 @@ def test_the_resolved_recipe_reruns_to_the_same_numbers(texts, tmp_path):
     """recipe.toml beside the model holds everything the run depended on."""
     from nearfar.recipe import read_recipe
 
-    run(recipe_for(texts, objective="cross-entropy+supcon"), tmp_path / "a", console=QUIET)
-    run(read_recipe(tmp_path / "a" / "recipe.toml"), tmp_path / "b", console=QUIET)
+    train(recipe_for(texts, objective="cross-entropy+supcon"), tmp_path / "a")
+    train(read_recipe(tmp_path / "a" / "recipe.toml"), tmp_path / "b")
 
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
     first, second = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in "ab")
@@ -318,9 +329,9 @@ def test_the_resolved_recipe_reruns_to_the_same_numbers(texts, tmp_path):
 def test_bf16_trains_and_keeps_full_precision_weights(texts, tmp_path):
     """Mixed precision computes in bf16; the weights that are saved are fp32, and the loss falls."""
     watch = Watch()
-    run(
+    train(
         recipe_for(texts, training={"precision": "bf16", "epochs": 8, "learning_rate": 3e-3}),
-        tmp_path / "m", console=QUIET, listeners=(watch,),
+        tmp_path / "m", callbacks=(watch,),
     )  # fmt: skip
     weights = load(tmp_path / "m").model.state_dict()
 
@@ -332,7 +343,7 @@ def test_bf16_trains_and_keeps_full_precision_weights(texts, tmp_path):
 def test_tensorboard_gets_the_curves(texts, tmp_path):
     """A tracker named in the recipe receives losses and dev scores through accelerate."""
     pytest.importorskip("tensorboard", reason="pip install 'nearfar[tensorboard]'")
-    run(recipe_for(texts, training={"epochs": 1, "trackers": ["tensorboard"]}), tmp_path / "m", console=QUIET)
+    train(recipe_for(texts, training={"epochs": 1, "trackers": ["tensorboard"]}), tmp_path / "m")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(tmp_path / "m" / "nearfar"))
@@ -346,9 +357,9 @@ def test_tensorboard_gets_the_curves(texts, tmp_path):
 def test_a_signal_in_the_last_step_stops_what_follows(tmp_path):
     """A run of its own ends as it would have; one that others follow stops, with its last step in a checkpoint."""
     learner, feed = small_learner("mean")
-    assert fit_small(learner, feed, tmp_path / "alone", listeners=(StopAt(3),)).step == 3
+    assert fit_small(learner, feed, tmp_path / "alone", callbacks=(StopAt(3),)).step == 3
     with pytest.raises(Interrupted, match="after step 3 of 3"):
-        fit_small(learner, feed, tmp_path / "first", listeners=(StopAt(3),), followed=True)
+        fit_small(learner, feed, tmp_path / "first", callbacks=(StopAt(3),), followed=True)
     checkpoint, _ = CheckpointStore(tmp_path / "first" / "c").newest()
     assert checkpoint is not None
     assert checkpoint.state["step"] == 3

@@ -217,9 +217,8 @@ def test_damaged_checkpoints_do_not_take_the_place_of_new_ones(interrupted, tmp_
 
 def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
     """A checkpoint is continued only with what it was started with."""
-    from rich.console import Console
 
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train
 
     other = write_texts(tmp_path / "other.csv", rows=63)
     for number, recipe in enumerate(
@@ -231,5 +230,5 @@ def test_another_recipe_or_other_data_is_refused(texts, interrupted, tmp_path):
         out = shutil.copytree(interrupted, tmp_path / str(number))
         before = (out / "recipe.toml").read_text()
         with pytest.raises(CheckpointError, match="another recipe or other data"):
-            run(recipe, out, resume=True, console=Console(quiet=True))
+            train(recipe, out, resume=True)
         assert (out / "recipe.toml").read_text() == before  # a refusal changes nothing

@@ -15,7 +15,7 @@ from nearfar.batching import EmbeddingSampler, NearestNeighbors
 from nearfar.batching.schedules import RoundRobin, Sampled
 from nearfar.encoding import build
 from nearfar.encoding.task_model import TaskNetwork
-from nearfar.pipeline.task_plan import plan_tasks
+from nearfar.pipeline.task_run import plan_task_run
 from nearfar.pipeline.tasks import build_loss, make_task_loader
 from nearfar.seeds import stream
 from nearfar.training import LossModule, MultiTaskLoader
@@ -34,7 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def make(*, uncertainty: bool = False, schedule: Any = None, **changes: Any) -> tuple[LossModule, MultiTaskLoader]:
         quiet = {"head": {"dropout": 0.0}}
         own = {name: {**quiet, **changes.pop(name, {})} for name in ("kind", "same", "close")}
-        recipe, tasks, _ = plan_tasks(task_recipe(folder, encoder={"dropout": 0.0}, **own, **changes))
+        plan = plan_task_run(task_recipe(folder, encoder={"dropout": 0.0}, **own, **changes))
+        recipe, tasks = plan.recipe, plan.tasks
         built = build("toy", classes=None, seed=1, max_length=24, dropout=0.0)
         network = TaskNetwork(built.model, [one.card for one in tasks], shared=recipe.shared_layer, seed=3)
         aims = [build_loss(one, built.model.dim, recipe.seed)[0] for one in tasks]

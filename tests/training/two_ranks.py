@@ -19,14 +19,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from accelerate import PartialState
-from rich.console import Console
 from safetensors.torch import save_file
 
 from nearfar import load
 from nearfar.cli import main as nearfar
 from nearfar.evaluation import embed_table, evaluate_pairs, similarity
-from nearfar.pipeline import multitask
-from nearfar.pipeline import train as train_module
+from nearfar.pipeline import train as train_recipe
 from nearfar.recipe import build_recipe
 from nearfar.recipe.tasks import build_task_recipe
 
@@ -51,7 +49,7 @@ def run_case(folder: Path) -> None:
 
 def train(folder: Path, values: dict[str, Any]) -> None:
     """Train without dev data and keep the final weights of this process, those of the objective included."""
-    module = multitask if "task" in values else train_module
+    module = sys.modules["nearfar.pipeline.train"]
     fit = module.fit
 
     def fit_and_save(learner: Any, *arguments: Any, **settings: Any) -> Any:
@@ -61,10 +59,8 @@ def train(folder: Path, values: dict[str, Any]) -> None:
         return progress
 
     with patch.object(module, "fit", fit_and_save):
-        if "task" in values:
-            multitask.run_tasks(build_task_recipe(values, where="test"), folder / "model", console=Console(quiet=True))
-        else:
-            train_module.run(build_recipe(values, [], where="test"), folder / "model", console=Console(quiet=True))
+        recipe = build_task_recipe(values, where="test") if "task" in values else build_recipe(values, where="test")
+        train_recipe(recipe, folder / "model")
 
 
 def run_commands(folder: Path, commands: list[list[str]]) -> None:

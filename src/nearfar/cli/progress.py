@@ -9,7 +9,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from nearfar.training.progress import LINES, duration
+from nearfar.cli.training_progress import LINES
+from nearfar.training import duration
 
 
 class EmbeddingProgress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -65,3 +67,20 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
         confusion.add_row(escape(name), *cells)
     parts += [Text("confusion: rows are the truth, columns the prediction", style="italic"), confusion]
     return Group(*parts)
+
+
+def task_table(split: str, reports: Mapping[str, Report], metrics: Mapping[str, str]) -> Table:
+    """The scores of several tasks, and their mean."""
+    table = Table(title=f"{split}", title_justify="left")
+    for column in ("task", "metric"):
+        table.add_column(column)
+    for column in ("value", "rows"):
+        table.add_column(column, justify="right")
+    values = []
+    for name, report in reports.items():
+        values.append(report.scores[metrics[name]])
+        table.add_row(name, metrics[name], f"{values[-1]:.4f}", f"{report.rows:,}")
+    if len(reports) == len(metrics) and len(values) > 1:
+        table.add_section()
+        table.add_row("mean", "", f"{sum(values) / len(values):.4f}", "")
+    return table

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from nearfar.errors import DataError, OutputError, Problem, RecipeError, SettingError
-from nearfar.recipe import Override
-from nearfar.recipe.tasks import has_tasks, read_task_recipe, task_toml
+from nearfar.errors import DataError, OutputError, Problem, SettingError
 
 if TYPE_CHECKING:
     from nearfar.data import Layout, Records
     from nearfar.encoding.task_model import TaskCard, TaskModel
-    from nearfar.evaluation import Report
 
 
 def holds_tasks(model: str) -> bool:
@@ -27,43 +22,6 @@ def holds_tasks(model: str) -> bool:
         return bool(card["task"]["kind"] == "tasks")
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def recipe_with_tasks(source: str | None, out: Path, *, resume: bool) -> Path | None:
-    """The recipe to train, where it is one of several tasks."""
-    path = out / "recipe.toml" if source is None and resume else Path(source or "")
-    return path if path.suffix == ".toml" and has_tasks(path) else None
-
-
-def train_tasks_command(
-    path: Path, out: Path, overrides: Sequence[Override], *, resume: bool, overwrite: bool, dry_run: bool
-) -> None:
-    """Train the tasks, and say what came out."""
-    from nearfar.pipeline.multitask import run_tasks
-    from nearfar.pipeline.task_plan import plan_tasks
-
-    _check_flags(overrides)
-    recipe = read_task_recipe(path, overrides)
-    if dry_run:
-        chosen, _, notes = plan_tasks(recipe)
-        for note in notes:
-            sys.stderr.write(f"note: {note}\n")
-        sys.stdout.write(task_toml(chosen))
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    summary = run_tasks(recipe, out, resume=resume, overwrite=overwrite, console=console)
-    if summary.progress is None or os.environ.get("RANK", "0") != "0":
-        return
-    for split, reports in summary.reports.items():
-        console.print(_table(split, reports, summary.metrics))
-    best = summary.progress.best
-    if best is not None:
-        console.print(f"kept the weights of step {best['step']}, the best mean on the dev rows", highlight=False)
-    first = next(iter(summary.metrics))
-    told = f"saved to {out}; try: nearfar predict {out} --task {first} FILE"
-    console.print(told, highlight=False, soft_wrap=True, markup=False)
 
 
 def predict_tasks_command(
@@ -109,7 +67,7 @@ def evaluate_tasks_command(
     from nearfar.cli.tables import report_table
     from nearfar.data import read
     from nearfar.encoding.task_model import load_tasks
-    from nearfar.pipeline.tasks import judge, truth_of, worst
+    from nearfar.pipeline.task_outputs import judge, truth_of, worst
 
     model = load_tasks(model_name)
     if source is None:
@@ -141,7 +99,9 @@ def _evaluate_own_rows(model_name: str, model: TaskModel, task: str | None, batc
     from rich.console import Console
 
     from nearfar.cli.predict import say_notes
-    from nearfar.pipeline.task_scores import MEAN, evaluate_saved, mean_scores
+    from nearfar.cli.tables import task_table
+    from nearfar.pipeline.results import MEAN, mean_scores
+    from nearfar.pipeline.saved_tasks import evaluate_saved
 
     named = None if task is None else model.card(task).name
     found, notes = evaluate_saved(Path(model_name), model, named, batch_size=batch_size)
@@ -155,7 +115,7 @@ def _evaluate_own_rows(model_name: str, model: TaskModel, task: str | None, batc
         sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
     else:
         for split, reports in found.items():
-            Console().print(_table(split, reports, metrics))
+            Console().print(task_table(split, reports, metrics))
     say_notes(notes)
 
 
@@ -176,20 +136,6 @@ def export_command(model_name: str, task: str | None, out: Path, *, overwrite: b
     card = model.card(task)
     export_task(model, card.name, out)
     sys.stderr.write(f"saved to {out}; open it with AutoModelForSequenceClassification.from_pretrained\n")
-
-
-def _check_flags(overrides: Sequence[Override]) -> None:
-    """Refuse flags for tables that every task has of its own."""
-    problems = [
-        Problem(
-            override.flag, f"a recipe of several tasks has no table [{override.path[0]}] for all of them",
-            f"Write it in a [[task]]; for the first one: --set task.0.{'.'.join(override.path)}=VALUE.",
-        )
-        for override in overrides
-        if override.path[0] in ("data", "head", "objective")
-    ]  # fmt: skip
-    if problems:
-        raise RecipeError(problems)
 
 
 def _with_threshold(card: TaskCard, threshold: float | None) -> TaskCard:
@@ -218,24 +164,6 @@ def _check_shape(card: TaskCard, records: Records) -> None:
     flags = "--text" if card.reads == "texts" else "--text and --pair"
     message = f"task {card.name!r} reads {wanted}, and the file has {has}"
     raise DataError([Problem(records.source, message, f"Name what to read: {flags}; or another task: --task.")])
-
-
-def _table(split: str, reports: dict[str, Report], metrics: dict[str, str]) -> Any:
-    from rich.table import Table
-
-    table = Table(title=f"{split}", title_justify="left")
-    for column in ("task", "metric"):
-        table.add_column(column)
-    for column in ("value", "rows"):
-        table.add_column(column, justify="right")
-    values = []
-    for name, report in reports.items():
-        values.append(report.scores[metrics[name]])
-        table.add_row(name, metrics[name], f"{values[-1]:.4f}", f"{report.rows:,}")
-    if len(reports) == len(metrics) and len(values) > 1:
-        table.add_section()
-        table.add_row("mean", "", f"{sum(values) / len(values):.4f}", "")
-    return table
 
 
 def _mistakes(rows: list[dict[str, Any]], card: TaskCard, total: int) -> Any:

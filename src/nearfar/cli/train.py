@@ -14,7 +14,11 @@ from nearfar.cli import options
 from nearfar.errors import OutputError, Problem, RecipeError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.pipeline import Summary
     from nearfar.recipe import Override, Recipe
+    from nearfar.recipe.tasks import TaskRecipe
 
 FILES = ("data.train", "data.dev", "data.test")
 FOLDERS = ("encoder.name", "objective.weighting")
@@ -73,60 +77,79 @@ def train(
     )
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
-    from nearfar.cli.tasks import recipe_with_tasks, train_tasks_command
-
-    overrides = gather_overrides(flags, set_ or [])
-    if (tasks := recipe_with_tasks(source, out, resume=resume)) is not None:
-        train_tasks_command(tasks, out, overrides, resume=resume, overwrite=overwrite, dry_run=dry_run)
-        return
-    recipe = gather_recipe(source, out, overrides, resume=resume)
+    recipe = gather_recipe(source, out, gather_overrides(flags, set_ or []), resume=resume)
     if dry_run:
-        from nearfar.pipeline.data import read_data
-        from nearfar.pipeline.rows import check_targets
-        from nearfar.pipeline.stages import plan_stages, written
-        from nearfar.recipe import to_toml
+        from nearfar.pipeline.plan import plan_recipe
 
-        data = read_data(recipe)
-        check_targets(data)
-        stages, notes = plan_stages(recipe, data)
-        for note in (*data.notes, *notes):
+        plan = plan_recipe(recipe)
+        for note in plan.notes:
             sys.stderr.write(f"note: {note}\n")
-        sys.stdout.write(to_toml(written(stages)))
+        sys.stdout.write(plan.recipe_text())
         return
     from rich.console import Console
 
-    from nearfar.cli.tables import report_table
-    from nearfar.pipeline import run
+    from nearfar.cli.training_progress import console_callback
+    from nearfar.pipeline import train
 
     console = Console(stderr=True)
-    summary = run(recipe, out, resume=resume, overwrite=overwrite, console=console)
-    if summary.progress is None or not _first_process():
-        return
-    for name, report in summary.reports.items():
-        console.print(report_table(report, f"{name}: {report.rows:,} rows"))
-    best = summary.progress.best
+    summary = train(recipe, out, resume=resume, overwrite=overwrite, callbacks=[console_callback(console)])
+    if summary.progress is not None and os.environ.get("RANK", "0") == "0":
+        show_summary(summary, console)
+
+
+def show_summary(summary: Summary, console: Console) -> None:
+    """Print the scores of a finished run, which weights were kept, and what to do next."""
+    from nearfar.cli.tables import report_table, task_table
+
+    one_task = "" in summary.metrics
+    for split, reports in summary.reports.items():
+        if one_task:
+            report = summary.report(split)
+            console.print(report_table(report, f"{split}: {report.rows:,} rows"))
+        else:
+            console.print(task_table(split, reports, summary.metrics))
+    best = summary.progress.best if summary.progress is not None else None
     if best is not None and best["step"]:  # step 0 was reported when training ended
-        console.print(f"kept the weights of step {best['step']}, the best on the dev rows", highlight=False)
+        score = "the best on the dev rows" if one_task else "the best mean on the dev rows"
+        console.print(f"kept the weights of step {best['step']}, {score}", highlight=False)
+    task = "" if one_task else f" --task {next(iter(summary.metrics))}"
     use = "predict" if summary.classifies else "embed"
-    console.print(f"saved to {out}; try: nearfar {use} {out} FILE", highlight=False, soft_wrap=True, markup=False)
+    line = f"saved to {summary.out}; try: nearfar {use} {summary.out}{task} FILE"
+    console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def gather_recipe(source: str | None, out: Path, overrides: Sequence[Override], *, resume: bool) -> Recipe:
+def gather_recipe(source: str | None, out: Path, overrides: Sequence[Override], *, resume: bool) -> Recipe | TaskRecipe:
     """The recipe of a file, of a folder to resume, or of flags alone, with the overrides."""
     from nearfar.recipe import build_recipe, read_recipe, resolve_paths
+    from nearfar.recipe.tasks import has_tasks, read_task_recipe
 
-    if source is None:
-        stored = out / "recipe.toml"
-        if not resume:
-            message, remedy = "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
-            raise RecipeError([Problem("nearfar train", message, remedy)])
-        if not stored.is_file():
-            raise OutputError(f"{out}: there is no run to resume; name the recipe or the data file as well.")
-        return resolve_paths(read_recipe(stored, overrides), stored.parent.absolute())
-    if source.endswith(".toml"):
-        path = Path(source)
-        return resolve_paths(read_recipe(path, overrides), path.absolute().parent)
-    return resolve_paths(build_recipe({"data": {"train": source}}, overrides, where="nearfar train"), Path.cwd())
+    if source is not None and not source.endswith(".toml"):
+        return resolve_paths(build_recipe({"data": {"train": source}}, overrides, where="nearfar train"), Path.cwd())
+    if source is None and not resume:
+        message, remedy = "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
+        raise RecipeError([Problem("nearfar train", message, remedy)])
+    path = out / "recipe.toml" if source is None else Path(source)
+    if source is None and not path.is_file():
+        raise OutputError(f"{out}: there is no run to resume; name the recipe or the data file as well.")
+    if has_tasks(path):
+        _check_task_flags(overrides)
+        return read_task_recipe(path, overrides)
+    return resolve_paths(read_recipe(path, overrides), path.absolute().parent)
+
+
+def _check_task_flags(overrides: Sequence[Override]) -> None:
+    """Refuse flags for tables that each of several tasks has."""
+    problems = [
+        Problem(
+            override.flag,
+            f"a recipe of several tasks has no table [{override.path[0]}] for all of them",
+            f"Write it in a [[task]]; for the first one: --set task.0.{'.'.join(override.path)}=VALUE.",
+        )
+        for override in overrides
+        if override.path[0] in ("data", "head", "objective")
+    ]
+    if problems:
+        raise RecipeError(problems)
 
 
 def gather_overrides(flags: Sequence[tuple[str, str, object]], settings: Sequence[str]) -> list[Override]:
@@ -168,7 +191,3 @@ def _from_here(key: str, value: object, here: Path) -> object:
     if value == "none":
         return None
     return str(here / Path(value).expanduser())
-
-
-def _first_process() -> bool:
-    return os.environ.get("RANK", "0") == "0"

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearfar.cli.study_actions import WIDTH, Bar, Lines
+from nearfar.cli.training_progress import console_callback
 from nearfar.errors import counted
 from nearfar.experiments.search_space import Request
 from nearfar.experiments.statistics import summarize
@@ -30,7 +31,7 @@ def tune_command(request: Request, *, workers: int | None) -> None:
     """Tune, show the standing, and write the report."""
     console = Console(stderr=True)
     watcher = Bar(console) if console.is_terminal else TuneLines(console)
-    tuned = tune(request, watcher, workers=workers, console=console)
+    tuned = tune(request, watcher, workers=workers, callbacks=[console_callback(console)])
     report = write_report(tuned)
     show(tuned)
     console.print(

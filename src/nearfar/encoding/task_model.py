@@ -68,6 +68,13 @@ class TaskCard:
         return 1 if self.labels is None or self.head.get("kind") == "cosine" else len(self.labels)
 
     @property
+    def thresholds(self) -> dict[str, float] | None:
+        """The decision thresholds that the dev rows chose; None where there were none."""
+        if self.threshold is None or self.accuracy_threshold is None:
+            return None
+        return {"threshold": self.threshold, "accuracy_threshold": self.accuracy_threshold}
+
+    @property
     def cut(self) -> float:
         """Where a yes begins under a cosine head, by the task's own metric; one half where no dev rows chose."""
         chosen = self.accuracy_threshold if self.metric == "accuracy" else self.threshold

@@ -19,7 +19,7 @@ from nearfar.experiments.plan import Planned
 from nearfar.experiments.records import Record, find_record
 from nearfar.experiments.runs import Trial, train
 from nearfar.experiments.trials import reason_of, rows_of, split, warm_up
-from nearfar.training import about
+from nearfar.training import Callback, about
 
 STEPS = 4
 """Of the short training that shows the speed."""
@@ -128,7 +128,7 @@ def _drawn(trial: Trial, records: Records) -> int | None:
     return min((most for most in asked if most), default=None)
 
 
-class _Steps:
+class _Steps(Callback):
     """The time between steps, without that of the first, nor what lies between stages."""
 
     def __init__(self) -> None:
@@ -140,11 +140,5 @@ class _Steps:
             return 0.0
         return median(after - before for before, after in pairwise(self.times))
 
-    def step(self, _entry: object) -> None:
+    def step(self, entry: object) -> None:  # noqa: ARG002 - the time alone counts
         self.times.append(time.perf_counter())
-
-    def evaluation(self, _entry: object) -> None:
-        return
-
-    def message(self, _text: str) -> None:
-        return

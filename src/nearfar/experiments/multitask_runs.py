@@ -40,13 +40,11 @@ def perform_tasks(trial: Trial, scratch: Path) -> tuple[dict[str, Any], dict[str
         trial: its values are those of a recipe with tasks.
         scratch: a folder for the model, which is of no use afterwards.
     """
-    from rich.console import Console
-
-    from nearfar.pipeline.multitask import run_tasks
+    from nearfar.pipeline import train
 
     out = scratch / "model"
     recipe = task_recipe_of(trial.values, trial.seed, f"contender {trial.contender}")
-    summary = run_tasks(recipe, out, console=Console(quiet=True))
+    summary = train(recipe, out)
     reports = summary.reports["dev"]
     scores = {name: float(report.scores[summary.metrics[name]]) for name, report in reports.items()}
     wrong = [name for name, score in scores.items() if not math.isfinite(score)]

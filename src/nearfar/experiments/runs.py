@@ -73,17 +73,15 @@ def train(
     listeners: tuple[Any, ...] = (),
 ) -> dict[str, dict[str, float]]:
     """Train the contender at a point of its search on these rows; returns the scores on dev and test rows, if any."""
-    from rich.console import Console
-
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train as train_recipe
 
     data: dict[str, Any] = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
     if trial.source.pairs is None:  # where a dev file of scored pairs has columns of other names
         data |= {key: name for key, (name, _) in columns_of(records).items()}
     recipe = recipe_of(trial, settings, {**data, "train": "memory:train"})
     rows = {"train": records, "dev": dev, "test": test}
-    summary = run(recipe, out, data=rows, console=Console(quiet=True), listeners=listeners)
-    return {name: dict(report.scores) for name, report in summary.reports.items()}
+    summary = train_recipe(recipe, out, data=rows, callbacks=listeners)
+    return {split: dict(summary.report(split).scores) for split in summary.reports}
 
 
 def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]) -> Recipe:

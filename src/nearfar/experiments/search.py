@@ -15,6 +15,7 @@ from nearfar.data import Records, folds, share
 from nearfar.errors import NearfarError, SettingError
 from nearfar.experiments.runs import Trial, train
 from nearfar.seeds import stream
+from nearfar.training import Callback, EvaluationEntry
 
 if TYPE_CHECKING:
     import optuna
@@ -123,25 +124,19 @@ def _number(scores: Mapping[str, float], metric: str) -> float:
     return scores[metric]
 
 
-class _Watcher:
+class _Watcher(Callback):
     """Reports the dev score of every evaluation, and ends a training that is behind."""
 
     def __init__(self, point: optuna.Trial, metric: str, scores: list[float]) -> None:
         self.point, self.metric, self.scores = point, metric, scores
 
-    def evaluation(self, entry: dict[str, Any]) -> None:
+    def evaluation(self, entry: EvaluationEntry) -> None:
         import optuna
 
         self.scores.append(entry["scores"][self.metric])
         self.point.report(max(self.scores), step=len(self.scores))
         if self.point.should_prune():
             raise optuna.TrialPruned
-
-    def step(self, _entry: dict[str, Any]) -> None:
-        return
-
-    def message(self, _text: str) -> None:
-        return
 
 
 def _sampler(search: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from nearfar.experiments.worker import SCRATCH
 from nearfar.files import write_atomic
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from nearfar.training import Callback
 
 MODEL = "model"
 REPORT = "report.html"
@@ -53,14 +54,16 @@ class Tuned:
     """Whether the winner was chosen by its scores; else it is the default."""
 
 
-def tune(request: Request, watcher: Watcher, *, workers: int | None = None, console: Console | None = None) -> Tuned:
+def tune(
+    request: Request, watcher: Watcher, *, workers: int | None = None, callbacks: Sequence[Callback] = ()
+) -> Tuned:
     """Try the contenders for as long as there is time, and train the best on all rows; continues what was begun.
 
     Args:
         request: what is asked for.
         watcher: is told how it goes.
         workers: processes that run trials; None for as many as there are cores.
-        console: where the last training is shown.
+        callbacks: follow the last training.
     """
     began = time.monotonic()
     prepared = prepare(request)
@@ -93,7 +96,7 @@ def tune(request: Request, watcher: Watcher, *, workers: int | None = None, cons
         if not over:
             state.searched = request.minutes
         write_atomic(out / STUDY, plan_text(race.plan_of_what_ran()))
-        _refit(request, planned, winner, state, clock, watcher, console)
+        _refit(request, planned, winner, state, clock, watcher, callbacks)
         state.write(out, clock)
     return Tuned(
         out, winner, planned.plan.metric, race.lines(winner), tuple(race.sentences(winner)), clock.spent(),
@@ -103,11 +106,11 @@ def tune(request: Request, watcher: Watcher, *, workers: int | None = None, cons
 
 def _refit(
     request: Request, planned: Planned, winner: str, state: State, clock: Clock, watcher: Watcher,
-    console: Console | None,
+    callbacks: Sequence[Callback],
 ) -> None:  # fmt: skip
     """Train the winner on all rows, or go on with that."""
     from nearfar.encoding.model_folder import CARD
-    from nearfar.pipeline import run
+    from nearfar.pipeline import train
 
     folder = request.out / MODEL
     same, finished = state.refit == winner, (folder / CARD).is_file()
@@ -127,7 +130,7 @@ def _refit(
     what = f"what {' and '.join(drawn)} leaves of the" if drawn else "all"
     watcher.notice(f"{winner} is trained on {what} {planned.plan.data[0].rows:,} rows")
     try:
-        run(recipe_of(trial, {}, data), folder, resume=begun, overwrite=not begun, console=console)
+        train(recipe_of(trial, {}, data), folder, resume=begun, overwrite=not begun, callbacks=callbacks)
     except (Interrupted, KeyboardInterrupt):
         state.write(request.out, clock)
         raise Interrupted(

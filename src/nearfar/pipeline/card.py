@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nearfar.data import Records
+from nearfar.data import RowType
 from nearfar.encoding import Card
+from nearfar.encoding.task_model import TaskCard
 from nearfar.pipeline.data import RunData
+from nearfar.pipeline.results import MEAN
 from nearfar.recipe import Recipe
+from nearfar.recipe.tasks import TaskRecipe
 
 PACKAGES = ("nearfar", "torch", "transformers", "tokenizers", "accelerate", "safetensors")
 
@@ -20,59 +25,152 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
-def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metrics: dict[str, Any]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class CardText:
+    """What the README of a model folder says, apart from what all of them say."""
+
+    encoder: str
+    """The name of the encoder in the recipe."""
+    trained: str
+    """What it was fine-tuned with or for."""
+    tags: tuple[str, ...]
+    summary: list[str]
+    usage: list[str]
+    data: Mapping[str, RunData]
+    """The data of each task; that of a plain recipe has no name."""
+    results: list[str]
+    recipe: str | None = None
+    """The recipe, where the README shows it."""
+    versions: Mapping[str, str]
+    pipeline_tag: str | None = None
+
+
+def readme_of(text: CardText) -> str:
     """The README of a model folder."""
-    name = _base_name(recipe.encoder.name)
+    name = _base_name(text.encoder)
     base = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}.get(name, name)
-    reports: dict[str, Any] = {split: metrics[split] for split in ("dev", "test") if split in metrics}
+    named = "" not in text.data
     lines = [
         "---",
         "library_name: nearfar",
-        f"pipeline_tag: {'text-classification' if data.classes else 'sentence-similarity'}",
+        *([] if text.pipeline_tag is None else [f"pipeline_tag: {text.pipeline_tag}"]),
         *([f"base_model: {base}"] if "/" in base else []),
-        f"tags: [nearfar, {'text-classification' if data.classes else 'sentence-similarity'}, sentence-transformers, "
-        f"{recipe.objective.name}]",
+        f"tags: [{', '.join(text.tags)}]",
         "---",
         "",
-        f"# {base}, fine-tuned with {recipe.objective.name}",
+        f"# {base}, fine-tuned {text.trained}",
         "",
-        _summary(data, card),
+        *text.summary,
         "",
         "## Use",
         "",
-        *_usage(card),
+        *text.usage,
         "",
         "## Data",
         "",
-        "| part | source | rows |",
-        "|---|---|---|",
-        *(f"| {role} | {_base_name(records.source)} | {len(records):,} |" for role, records in _parts(data)),
+        f"|{' task |' if named else ''} part | source | rows |",
+        f"|{'---|' if named else ''}---|---|---|",
+        *(
+            f"|{f' {task} |' if named else ''} {role} | {_base_name(records.source)} | {len(records):,} |"
+            for task, data in text.data.items()
+            for role, records in (("train", data.train), ("dev", data.dev), ("test", data.test))
+            if records is not None
+        ),
         "",
         "## Results",
         "",
-    ]
-    if reports:
-        lines += _results(reports)
-        if "dev" in reports:
-            lines += ["", "The dev rows chose the weights, so their scores flatter the model."]
-    else:
-        lines.append("No dev or test rows were given, so nothing was measured.")
-    lines += [
+        *(text.results or ["No dev or test rows were given, so nothing was measured."]),
         "",
         "## Recipe",
         "",
         "`recipe.toml` in this folder runs this training again.",
-        "",
-        "```toml",
-        _without_folders(recipe, recipe_text).strip(),
-        "```",
+        *([] if text.recipe is None else ["", "```toml", text.recipe.strip(), "```"]),
         "",
         "## Versions",
         "",
-        ", ".join(f"{package} {number}" for package, number in card.versions.items()) + ".",
+        ", ".join(f"{package} {number}" for package, number in text.versions.items()) + ".",
         "",
     ]
     return "\n".join(lines)
+
+
+def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metrics: dict[str, Any]) -> str:
+    """The README of a model of one task."""
+    purpose = "text-classification" if data.classes else "sentence-similarity"
+    results = _results({split: metrics[split] for split in ("dev", "test") if split in metrics})
+    if "dev" in metrics:
+        results += ["", "The dev rows chose the weights, so their scores flatter the model."]
+    text = CardText(
+        encoder=recipe.encoder.name,
+        trained=f"with {recipe.objective.name}",
+        tags=("nearfar", purpose, "sentence-transformers", recipe.objective.name),
+        pipeline_tag=purpose,
+        summary=[_summary(data, card)],
+        usage=_usage(card),
+        data={"": data},
+        results=results,
+        recipe=_without_folders(recipe, recipe_text),
+        versions=card.versions,
+    )
+    return readme_of(text)
+
+
+def task_model_card(
+    recipe: TaskRecipe, data: Mapping[str, RunData], cards: Sequence[TaskCard], card: Card, metrics: dict[str, Any]
+) -> str:
+    """The README of a model with several tasks."""
+    shared = "a shared layer and " if recipe.shared_layer else ""
+    example = '[["some text"]]' if cards[0].reads == "texts" else '[["left text"], ["right text"]]'
+    text = CardText(
+        encoder=recipe.encoder.name,
+        trained=f"for {', '.join(one.name for one in cards)}",
+        tags=("nearfar", "multi-task", "sentence-transformers"),
+        summary=[
+            f"One encoder with {shared}a head for each task.",
+            "",
+            "| task | reads | head | labels | metric |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {one.name} | {RowType(one.kind).wording} | {one.head['kind']} | {_labels(one)} | {one.metric} |"
+                for one in cards
+            ),
+        ],
+        usage=[
+            "```python",
+            "from nearfar.encoding.task_model import load_tasks",
+            "",
+            'model = load_tasks("this-folder")',
+            f"model.predict({cards[0].name!r}, {example})",
+            "```",
+            "",
+            "The encoder alone opens in `nearfar.load`, `SentenceTransformer` and `AutoModel`.",
+        ],
+        data=data,
+        results=_task_results(cards, metrics),
+        versions=card.versions,
+    )
+    return readme_of(text)
+
+
+def _labels(card: TaskCard) -> str:
+    if card.labels is None:
+        return f"{card.low:g} to {card.high:g}"
+    return ", ".join(card.labels[:8]) + (" ..." if len(card.labels) > 8 else "")
+
+
+def _task_results(cards: Sequence[TaskCard], metrics: dict[str, Any]) -> list[str]:
+    splits = [split for split in ("dev", "test") if split in metrics]
+    if not splits:
+        return []
+    named = " | ".join(f"{one.name} ({one.metric})" for one in cards)
+    lines = [f"| data | {named} | mean |", "|---" * (len(cards) + 2) + "|"]
+    for split in splits:
+        scores = metrics[split]
+        cells = [f"{scores[one.name][one.metric]:.4f}" if one.name in scores else "" for one in cards]
+        lines.append(f"| {split} | {' | '.join(cells)} | {f'{scores[MEAN]:.4f}' if MEAN in scores else ''} |")
+    if "dev" in splits:
+        lines += ["", "The mean on the dev rows chose the weights, so these scores flatter the model."]
+    return lines
 
 
 def _summary(data: RunData, card: Card) -> str:
@@ -152,11 +250,6 @@ def _by_hand(card: Card) -> str:
     if kind == "nearest-center":
         return f"find the row of `head.centers` in `nearfar.safetensors` nearest to {pooled}, L2-normalized."
     return f"compare {pooled}, L2-normalized, with the vectors under `head.` in `nearfar.safetensors`."
-
-
-def _parts(data: RunData) -> list[tuple[str, Records]]:
-    named = (("train", data.train), ("dev", data.dev), ("test", data.test))
-    return [(role, records) for role, records in named if records is not None]
 
 
 def _base_name(source: str) -> str:

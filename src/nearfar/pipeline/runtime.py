@@ -1,41 +1,51 @@
-"""What every run begins with: somebody who talks, the device, the encoder, and whoever watches."""
+"""What every run begins with: messages, the device, the encoder."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from rich.console import Console
 
 from nearfar.encoding import Built, build
 from nearfar.errors import SettingError
 from nearfar.recipe import Encoder
-from nearfar.training import LiveBar, PlainLog
+from nearfar.training import Callback
+
+logger = logging.getLogger(__name__)
 
 QUICK_STEPS = 30
 """A run of so few steps begins at once, without a batch to estimate its time by."""
 
-Say = Callable[[str], None]
 
+class Messages:
+    """Lines for the user: to the callbacks and to the log of Python; nothing in a process that is ``quiet``."""
 
-def sayer(console: Console, *, speak: bool) -> Say:
-    """What tells the user a line; nothing in a process that is not to ``speak``."""
+    def __init__(self, callbacks: Sequence[Callback], *, quiet: bool) -> None:
+        self.callbacks = () if quiet else tuple(callbacks)
+        self.quiet = quiet
 
-    def say(text: str) -> None:
-        if speak:
-            console.print(text, highlight=False, soft_wrap=True, markup=False)
+    def __call__(self, text: str) -> None:
+        """Report a line."""
+        if not self.quiet:
+            logger.info(text)
+        for callback in self.callbacks:
+            callback.message(text)
 
-    return say
+    def notes(self, notes: Sequence[str]) -> None:
+        """Report what the user should know."""
+        for note in notes:
+            self(f"note: {note}")
 
 
 def open_accelerator(out: Path, trackers: Sequence[str] = ()) -> Accelerator:
     """The device, the other processes and the trackers of a run."""
     return Accelerator(
-        mixed_precision="no",  # the learner sets the precision itself, so that runs of one process may differ in it
+        mixed_precision="no",  # the loss module sets the precision itself: runs of one process may differ in it
         cpu=not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         log_with=[_available(tracker) for tracker in trackers] or None,
         project_dir=str(out),
@@ -50,25 +60,19 @@ def open_encoder(settings: Encoder, *, classes: Sequence[str] | None, seed: int,
     )  # fmt: skip
 
 
-def watch(console: Console, steps: int, *, main: bool) -> LiveBar | PlainLog:
-    """A bar on a terminal, lines elsewhere, nothing in a process that is not the main one."""
-    kind = LiveBar if console.is_terminal and main else PlainLog
-    return kind(console if main else Console(quiet=True), steps)
-
-
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Settings as trackers take them: dotted keys to numbers and words.
 
     >>> flat({"training": {"epochs": 2, "metric": None}})
     {'training.epochs': 2, 'training.metric': 'None'}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
+            settings |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
-    return found
+            settings[f"{prefix}{key}"] = value if isinstance(value, int | float | str | bool) else str(value)
+    return settings
 
 
 def _available(tracker: str) -> str:

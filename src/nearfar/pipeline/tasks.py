@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from nearfar.batching import ClassBalanced, RandomOrder, Sampler
 from nearfar.data import Records, RowType, pair_targets, score_range, unit_scores
 from nearfar.encoding import Built
-from nearfar.encoding.pair_heads import ConcatHead, JointHead
-from nearfar.encoding.task_model import TaskCard, TaskNetwork, lay_out
-from nearfar.errors import DataError, Problem, SettingError, counted
-from nearfar.evaluation import Report, ScoreReport, Truth, embed_table, report_on
+from nearfar.encoding.task_model import TaskCard, lay_out
+from nearfar.errors import DataError, Problem, SettingError
 from nearfar.pipeline.data import RunData, class_numbers, in_between, read_data, read_rows
 from nearfar.pipeline.defaults import needs_classmates, parts_of, positive_from
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
-from nearfar.pipeline.rows import EVALUATION_BATCH, Rows
+from nearfar.pipeline.rows import Rows
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
 from nearfar.recipe.tasks import Task, TaskRecipe
@@ -31,12 +28,10 @@ from nearfar.training.loss_module import TASK_VIEWS
 from nearfar.training.task_losses import ScoreError
 
 PAIR_HEADS = ("concat", "joint", "joint-difference", "joint-difference-activated", "cosine")
-LEVEL_ROWS = 64
-"""Training rows by which the outputs of a score are brought to their mean."""
 
 
 @dataclass(frozen=True)
-class Ready:
+class PlannedTask:
     """A task whose data is known, with nothing left open."""
 
     task: Task
@@ -51,7 +46,7 @@ class Ready:
         return self.task.name
 
 
-def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | None = None) -> Ready:
+def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | None = None) -> PlannedTask:
     """Read the data of a task, from files or ``memory``, and refuse a kind or a head that does not fit it."""
     head = task.head.kind
     plain = replace(recipe.plain(task), objective=CosineMSE() if head == "cosine" else Auto())
@@ -80,10 +75,10 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
     else:
         labels = data.classes  # those that data.limit leaves out, too: dev and test rows have them
     card = TaskCard(task.name, kind, _described(chosen), metric, labels, low, high)
-    return Ready(chosen, row_type, card, data, tuple(f"task {task.name}: {note}" for note in notes))
+    return PlannedTask(chosen, row_type, card, data, tuple(f"task {task.name}: {note}" for note in notes))
 
 
-def check_dev(tasks: list[Ready]) -> bool:
+def check_dev(tasks: list[PlannedTask]) -> bool:
     """Whether the dev rows pick the model; refused where some tasks have such rows and others have none."""
     without = [task for task in tasks if task.data.dev is None or not len(task.data.dev)]
     if without and len(without) < len(tasks):
@@ -95,25 +90,6 @@ def check_dev(tasks: list[Ready]) -> bool:
             "or dev = 0 for all tasks."
         )
     return not without
-
-
-def check_measured(ready: Ready) -> list[str]:
-    """Refuse dev and test rows that the task cannot be measured by, before it is trained; what to know of others."""
-    notes = []
-    for split, records in (("dev", ready.data.dev), ("test", ready.data.test)):
-        if records is None or not len(records):
-            continue
-        nothing = np.zeros((len(records), ready.card.outputs), dtype=np.float32)
-        try:
-            report = judge(ready.card, nothing, truth_of(ready.card, records))
-        except SettingError as error:
-            raise SettingError(f"task {ready.name!r}, its {split} rows: {error}") from None
-        if isinstance(report, ScoreReport) and "truth" in report.constant:
-            notes.append(
-                f"task {ready.name}: all scores of its {split} rows are alike, so that its correlation is 0 whatever "
-                "is learned"
-            )
-    return notes
 
 
 def _check_purpose(task: Task, plain: Recipe, memory: Mapping[str, object]) -> None:
@@ -208,11 +184,11 @@ def _no_and_yes(records: Records) -> tuple[str, str]:
     return names.get(0.0, "0"), names.get(1.0, "1")
 
 
-def build_loss(ready: Ready, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
+def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
     """What the task is trained for, and what the user should know about it."""
-    task, card, graded = ready.task, ready.card, ready.row_type.has_scores
+    task, card, graded = planned.task, planned.card, planned.row_type.has_scores
     headed = card.head["kind"] != "cosine"
-    labels = _labels(ready, ready.data.train)
+    labels = _labels(planned, planned.data.train)
     notes: list[str] = []
     terms: list[Term] = []
     if not isinstance(task.objective, Auto) or not headed:
@@ -226,8 +202,8 @@ def build_loss(ready: Ready, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
             raise SettingError(f"task {task.name!r}: {error}") from None
         rate = objective.learning_rate
         terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
-        _check_views(ready, terms)
-        if graded and (wrong := in_between(ready.data.train, parts_of(objective))):
+        _check_views(planned, terms)
+        if graded and (wrong := in_between(planned.data.train, parts_of(objective))):
             raise DataError(wrong)
     if headed and not any(term.view == "logits" for term in terms):
         if terms:
@@ -245,8 +221,8 @@ def build_loss(ready: Ready, dim: int, seed: int) -> tuple[TaskLoss, list[str]]:
     return loss, [f"task {task.name}: {note}" for note in notes]
 
 
-def _check_views(ready: Ready, terms: list[Term]) -> None:
-    card, name = ready.card, ready.task.objective.name
+def _check_views(planned: PlannedTask, terms: list[Term]) -> None:
+    card, name = planned.card, planned.task.objective.name
     for term in terms:
         why = None
         if term.view not in TASK_VIEWS:
@@ -260,61 +236,43 @@ def _check_views(ready: Ready, terms: list[Term]) -> None:
         elif term.view in ("pairs", "grouped-pairs") and card.reads == "texts":
             why = "it compares pairs of texts, and the task has single ones; simcse and mirror can train a [[stage]]"
         if why is not None:
-            raise SettingError(f"task {ready.name!r}: the objective {name} does not fit: {why}.")
+            raise SettingError(f"task {planned.name!r}: the objective {name} does not fit: {why}.")
 
 
-def make_task_loader(ready: Ready, loss: TaskLoss, built: Built, recipe: TaskRecipe) -> Loader:
+def make_task_loader(planned: PlannedTask, loss: TaskLoss, built: Built, recipe: TaskRecipe) -> Loader:
     """The training rows of a task, in as many columns as its head and its objectives look at."""
-    card, train = ready.card, ready.data.train
+    card, train = planned.card, planned.data.train
     table, columns = lay_out(built.tokenizer, train.texts, card.reads, built.max_length)
     targets, groups = None, None
     compared = any(term.view in ("pairs", "grouped-pairs") for term in loss.terms)
     if compared or card.labels is None:
-        targets = _targets(ready, train)
+        targets = task_targets(planned, train)
     if compared:
         singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
         if any(term.view == "grouped-pairs" for term in loss.terms):
             groups = Rows(RowType.BINARY_PAIRS, singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
-                positive_from(ready.task.objective)
+                positive_from(planned.task.objective)
             )
         if card.reads == "joined":
             columns = (*columns, *(len(table) + column for column in own))
             table = table.join(singles)
-    labels = _labels(ready, train)
+    labels = _labels(planned, train)
     return Loader(
-        tokens=table, labels=labels, sampler=make_sampler(ready, recipe), lines=tuple(train.lines),
+        tokens=table, labels=labels, sampler=make_sampler(planned, recipe), lines=tuple(train.lines),
         source=train.source, columns=columns if len(columns) > 1 else (), targets=targets, groups=groups,
     )  # fmt: skip
 
 
-def level(ready: Ready, built: Built, network: TaskNetwork) -> None:
-    """Let the outputs of a task with scores begin around the mean of its training scores.
-
-    A head of random weights may begin far beside them. What then moves first is what all pairs have in common, and a
-    head with tanh inside can end where it gives the same for every pair.
-    """
-    card, train = ready.card, ready.data.train
-    head = network.head.of(card.name)
-    if card.labels is not None or not isinstance(head, ConcatHead | JointHead):
-        return
-    some = train.take(range(min(LEVEL_ROWS, len(train))))
-    table, columns = lay_out(built.tokenizer, some.texts, card.reads, built.max_length)
-    outputs = network.answers(card.name, embed_table(network.encoder, table, batch_size=EVALUATION_BATCH), columns)
-    beside = float(_targets(ready, train).mean()) - float(outputs.mean())
-    with torch.no_grad():
-        head.last.bias.add_(round(beside, 3))  # the same on machines that differ in the last digits
-
-
-def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
+def make_sampler(planned: PlannedTask, recipe: TaskRecipe) -> Sampler:
     """Which training rows of a task sit together in a batch."""
-    labels = _labels(ready, ready.data.train)
-    size = ready.task.batch_size or recipe.batches.size
-    seed = stream(recipe.seed, "task", ready.name)
-    if ready.card.labels is not None and needs_classmates(ready.task.objective):
+    labels = _labels(planned, planned.data.train)
+    size = planned.task.batch_size or recipe.batches.size
+    seed = stream(recipe.seed, "task", planned.name)
+    if planned.card.labels is not None and needs_classmates(planned.task.objective):
         if size < 2:
             raise SettingError(
-                f"task {ready.name!r}: its batches have {size} row, and {ready.task.objective.name} compares the texts "
-                "of a batch; set batch_size to 2 or more, 32 is usual."
+                f"task {planned.name!r}: its batches have {size} row, and {planned.task.objective.name} compares the "
+                "texts of a batch; set batch_size to 2 or more, 32 is usual."
             )
         return ClassBalanced(
             labels=labels, size=size, per_class=side_by_side(recipe.batches.per_class, size), seed=seed
@@ -322,113 +280,18 @@ def make_sampler(ready: Ready, recipe: TaskRecipe) -> Sampler:
     return RandomOrder(rows=len(labels), size=size, seed=seed)
 
 
-def _labels(ready: Ready, records: Records) -> NDArray[np.int64]:
+def _labels(planned: PlannedTask, records: Records) -> NDArray[np.int64]:
     """(n,) class numbers; zeros for scores."""
-    if ready.card.labels is None:
+    if planned.card.labels is None:
         return np.zeros(len(records), dtype=np.int64)
-    if ready.card.head["kind"] == "cosine":
+    if planned.card.head["kind"] == "cosine":
         return np.array(pair_targets(records), dtype=np.int64)
-    return class_numbers(records, ready.card.labels)
+    return class_numbers(records, planned.card.labels)
 
 
-def _targets(ready: Ready, records: Records) -> NDArray[np.float32]:
+def task_targets(planned: PlannedTask, records: Records) -> NDArray[np.float32]:
     """(n,) what each pair should be, from 0 to 1."""
-    if ready.card.labels is None:
-        values, _ = unit_scores(records, low=ready.card.low, high=ready.card.high)
+    if planned.card.labels is None:
+        values, _ = unit_scores(records, low=planned.card.low, high=planned.card.high)
         return np.array(values, dtype=np.float32)
     return np.array(pair_targets(records), dtype=np.float32)
-
-
-def judge(
-    card: TaskCard, outputs: NDArray[np.float32], truth: NDArray[Any], thresholds: dict[str, float] | None = None
-) -> Report:
-    """(n, k) outputs of a head against (n,) classes, binary labels, or scores from 0 to 1."""
-    measured = Truth(measured_as(card.kind, card.head["kind"]), truth, card.labels or ())
-    return report_on(outputs, measured, thresholds)
-
-
-def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
-    """(n,) what the outputs of a task should be, of rows with labels or scores."""
-    wanted = "score" if card.labels is None else "label"
-    if (records.scores if card.labels is None else records.labels) is None:
-        problem = Problem(
-            records.source, f"task {card.name!r} is measured by {wanted}s, and the file has no {wanted} column",
-            f"Name the column: --{wanted}, or {wanted} in [task.data].",
-            line=records.lines[0] if records.lines else None,
-        )  # fmt: skip
-        raise DataError([problem])
-    if card.labels is None:
-        inside = all(card.low <= score <= card.high for score in records.scores or ())
-        values, _ = unit_scores(records, low=card.low, high=card.high) if inside else unit_scores(records)
-        return np.array(values, dtype=np.float32)
-    if card.head["kind"] == "cosine":
-        return np.array(pair_targets(records), dtype=np.int64)
-    _check_labels(card, card.labels, records)
-    return class_numbers(records, card.labels)
-
-
-def _check_labels(card: TaskCard, known: tuple[str, ...], records: Records) -> None:
-    """Refuse labels that the task does not have, each of them once."""
-    strange: dict[str, list[int]] = {}
-    for label, line in zip(records.labels or (), records.lines, strict=True):
-        if label not in known:
-            strange.setdefault(label, []).append(line)
-    shown = ", ".join(known[:12]) + (" ..." if len(known) > 12 else "")
-    problems = [
-        Problem(
-            records.source, f"task {card.name!r} does not know this label, in {counted(len(lines), 'row')}",
-            f"It knows: {shown}.", line=lines[0], value=label,
-        )
-        for label, lines in strange.items()
-    ]  # fmt: skip
-    if problems:
-        raise DataError(problems)
-
-
-def task_evaluator(ready: Ready, built: Built, network: TaskNetwork, records: Records) -> Callable[..., Report]:
-    """How a task does on these rows, whenever it is asked; under a cosine head, by ``thresholds`` if given."""
-    card = ready.card
-    table, columns = lay_out(built.tokenizer, records.texts, card.reads, built.max_length)
-    truth = truth_of(card, records)
-
-    def measure(thresholds: dict[str, float] | None = None) -> Report:
-        vectors = embed_table(network.encoder, table, batch_size=EVALUATION_BATCH)
-        return judge(card, network.answers(card.name, vectors, columns), truth, thresholds)
-
-    return measure
-
-
-def worst(
-    card: TaskCard, outputs: NDArray[np.float32], truth: NDArray[Any], records: Records, count: int
-) -> list[dict[str, Any]]:
-    """The most confident mistakes, the worst first: wrong labels by their probability, scores by how far off they are.
-
-    ``sure`` is the probability of the wrong label, the distance of the cosine from the threshold, or the error of the
-    score in the range of the training scores.
-    """
-    said: list[Any]
-    right: list[Any]
-    if card.labels is None:
-        wide = card.high - card.low
-        sure = np.abs(outputs[:, 0] - truth) * wide
-        wrong = sure > 0
-        said, right = (card.low + outputs[:, 0] * wide).tolist(), (card.low + truth * wide).tolist()
-    elif card.head["kind"] == "cosine":
-        numbers = (outputs[:, 0] >= card.cut).astype(np.int64)
-        sure, wrong = np.abs(outputs[:, 0] - card.cut), numbers != truth
-        said, right = [card.labels[place] for place in numbers], [card.labels[int(place)] for place in truth]
-    else:
-        chances = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        numbers = outputs.argmax(axis=1)
-        sure, wrong = chances.max(axis=1), numbers != truth
-        said, right = [card.labels[place] for place in numbers], [card.labels[int(place)] for place in truth]
-    places = np.flatnonzero(wrong)
-    places = places[np.argsort(-sure[places], kind="stable")][:count]
-    return [
-        {
-            "line": records.lines[place], "texts": [column[place] for column in records.texts],
-            "truth": right[place], "said": said[place], "sure": float(sure[place]),
-        }
-        for place in places.tolist()
-    ]  # fmt: skip

@@ -1,70 +1,45 @@
-"""A whole run: from a recipe to a saved, evaluated model."""
+"""A whole run: from a recipe to a saved, evaluated model.
+
+A run is a list of tasks that share an encoder; a plain recipe is a list of one. What a plain recipe and one with
+``[[task]]`` tables do in their own ways is in :mod:`nearfar.pipeline.encoder_run` and :mod:`nearfar.pipeline.task_run`.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
 from accelerate import Accelerator
-from rich.console import Console
 
-from nearfar.data import named_splits
-from nearfar.encoding import Built, Card, Head, TextModel, TokenTable, save
-from nearfar.encoding.masked_words import masked_words
-from nearfar.encoding.model_folder import objective_weights
-from nearfar.errors import SettingError, counted
-from nearfar.evaluation import PairReport, Report, evaluate
+from nearfar.encoding.model_folder import CARD
+from nearfar.errors import CheckpointError
+from nearfar.evaluation import Report
 from nearfar.files import write_atomic, write_errors
-from nearfar.pipeline.card import model_card, versions
-from nearfar.pipeline.data import RunData, in_memory, read_data
-from nearfar.pipeline.defaults import are_few, parts_of, trains_head
-from nearfar.pipeline.heads import fit_head
-from nearfar.pipeline.loaders import company, make_loader, twins
-from nearfar.pipeline.objectives import build_terms
+from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.output import (
     CHECKPOINTS,
     JOURNAL,
     METRICS,
     RECIPE,
+    STAGES,
     check_output,
     check_room,
     has_checkpoint,
     open_output,
 )
-from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, Scale, evaluation_rows, scale_of, tokenized
-from nearfar.pipeline.runtime import QUICK_STEPS, Say, flat, open_accelerator, open_encoder, sayer, watch
-from nearfar.pipeline.stages import Stage, plan_stages, unstored, written
-from nearfar.recipe import Recipe, to_toml
-from nearfar.recipe.objectives import LabelAware, SimCSE
-from nearfar.seeds import stream
-from nearfar.training import (
-    Callback,
-    CheckpointStore,
-    FitSettings,
-    Journal,
-    Loader,
-    LossModule,
-    Plan,
-    Progress,
-    RunFiles,
-    TaskLoss,
-    about,
-    choose_precision,
-    fit,
-    plan_run,
-)
-from nearfar.training.optimizer import Part, freeze, unused_weights
-from nearfar.training.precision import Precision
+from nearfar.pipeline.plan import RunPlan, plan_recipe
+from nearfar.pipeline.prepared import Prepared
+from nearfar.pipeline.results import Reports, metrics_of
+from nearfar.pipeline.runtime import Messages, flat, open_accelerator
+from nearfar.pipeline.stages import unstored
+from nearfar.recipe import Recipe, read_recipe
+from nearfar.recipe.tasks import TaskRecipe
+from nearfar.training import Callback, CheckpointStore, Journal, Progress, RunFiles, choose_precision, fit, read_journal
 
 
 @dataclass(frozen=True)
@@ -74,20 +49,27 @@ class Summary:
     out: Path
     progress: Progress | None
     """None when the run in the folder had finished before."""
-    reports: dict[str, Report]
+    reports: Reports
+    """For dev and test rows, where there are some, the report of each task; that of a plain recipe has no name."""
+    metrics: dict[str, str]
+    """The score of each task that picks the model."""
     classifies: bool = True
-    """Whether the model predicts classes; else it embeds texts."""
+    """Whether the model predicts classes or scores; else it embeds texts."""
+
+    def report(self, split: str) -> Report:
+        """The report of the only task on the dev or test rows."""
+        (report,) = self.reports[split].values()
+        return report
 
 
-def run(
-    recipe: Recipe,
+def train(
+    recipe: Recipe | TaskRecipe,
     out: Path,
     *,
     data: object = None,
     resume: bool = False,
     overwrite: bool = False,
-    console: Console | None = None,
-    listeners: tuple[Callback, ...] = (),
+    callbacks: Sequence[Callback] = (),
     part: bool = False,
 ) -> Summary:
     """Train what the recipe describes and save it into ``out``.
@@ -96,407 +78,165 @@ def run(
         recipe: what to train.
         out: the folder of the model.
         data: rows in memory in place of the recipe's files: the training rows, or a mapping with ``train``, ``dev`` and
-            ``test``. The saved recipe names them ``memory:train`` and so on; to resume, pass the same rows.
-        resume: go on with the run in the folder.
+            ``test``; with several tasks, one of these for each task by its name. The saved recipe names them
+            ``memory:train`` and so on; to resume, pass the same rows.
+        resume: continue the run in the folder.
         overwrite: replace what is in the folder.
-        console: where the run is shown; None for standard error.
-        listeners: are told of every step and evaluation.
-        part: whether this is part of a run whose processes go on.
+        callbacks: follow the run: its messages, steps and evaluations.
+        part: whether this is part of a run whose processes continue.
     """
-    rows = {} if data is None else named_splits(data)
-    recipe = replace(recipe, data=in_memory(recipe.data, rows))
     main = int(os.environ.get("RANK", "0")) == 0
-    console = console or Console(stderr=True)
-    say = sayer(console, speak=main)
-    read = read_data(recipe, rows)
-    if not check_output(out, resume=resume, overwrite=overwrite, reads=_reads(recipe)):
-        say(f"{out}: this run has finished; there is nothing to resume.")
-        return Summary(out, None, {})
-    accelerator = open_accelerator(out, recipe.training.trackers)
+    messages = Messages(callbacks, quiet=not main)
+    plan = plan_recipe(recipe, data)
+    if not check_output(out, resume=resume, overwrite=overwrite, reads=plan.reads()):
+        messages(f"{out}: this run has finished; there is nothing to resume.")
+        return Summary(out, None, {}, plan.metrics)
+    accelerator = open_accelerator(out, plan.training.trackers)
     try:
-        return _run(recipe, read, out, accelerator, console, say, listeners, resume=resume, part=part)
+        precision, reason = choose_precision(plan.training.precision)
+        run = plan.open(accelerator, precision)
+        messages.notes([*plan.notes, *run.notes])
+        for number in reversed(range(plan.stages)):  # whatever one of them refuses, it refuses before the first begins
+            prepared = run.prepare(number)
+        if main:
+            weights = sum(4 * weight.numel() for weight in prepared.module.parameters())
+            check_room(out, weights, keep=plan.training.keep_checkpoints)
+        messages(run.opening(f"{precision} ({reason})"))
+        _open_folder(plan, out, accelerator, resume=resume)
+        if plan.earlier:
+            encoder = _train_earlier(plan, out, accelerator, messages, callbacks)
+            run = plan.open(accelerator, precision, encoder=encoder)
+            prepared = run.prepare(0)
+        if main and not has_checkpoint(out):  # else it says already what the run was started with
+            write_atomic(out / RECIPE, plan.recipe_text())
+        if plan.training.trackers:
+            accelerator.init_trackers("nearfar", config=flat(plan.config()))
+
+        began = time.perf_counter()
+        trainings: list[Progress] = []
+        for number in range(plan.stages):
+            if number > 0:
+                prepared = run.prepare(number)
+            messages.notes(prepared.notes)
+            for line in prepared.lines:
+                messages(line)
+            followed = part or number + 1 < plan.stages
+            files = _files(plan, out, number, prepared, main=main, resume=resume, followed=followed)
+            trainings.append(_fit(prepared, files, accelerator, messages))
+            if warning := _no_gain(trainings[-1], prepared):
+                messages(f"warning: {warning}")
+        run.fit_head()
+        reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
+        if main:
+            journal = read_journal(out / plan.journal(plan.stages - 1))
+            seconds = time.perf_counter() - began
+            metrics = metrics_of(reports, plan.metrics, trainings, seconds, prepared.module, journal)
+            with write_errors(out, "the model"):
+                write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+                run.save(out, prepared.module, reports, metrics)
+            _tidy(out, len(plan.earlier))
+        accelerator.wait_for_everyone()
+        return Summary(out, trainings[-1], reports, plan.metrics, classifies=plan.classifies)
     finally:
         if not part:
             accelerator.end_training()
 
 
-def _run(
-    recipe: Recipe, data: RunData, out: Path, accelerator: Accelerator, console: Console, say: Say,
-    listeners: tuple[Callback, ...], *, resume: bool, part: bool,
-) -> Summary:  # fmt: skip
-    main = bool(accelerator.is_main_process)
-    stages, notes = plan_stages(recipe, data)
-    recipe = stages[-1].recipe
-    precision, reason = choose_precision(recipe.training.precision)
-    headed = data.row_type.has_classes and any(trains_head(stage.recipe.objective) for stage in stages)
-    built = open_encoder(recipe.encoder, classes=data.classes if headed else None, seed=stream(recipe.seed, "head"))
-    built.model.to(accelerator.device)
-    parts = _parts(built, data)
-    mapped = [parts.scale.note] if parts.scale is not None and parts.scale.note else []
-    pooled = _unused_pooling(data, built)
-    for note in (*data.notes, *mapped, *built.notes, *notes, *pooled, *_truncation(parts.train.table, built)):
-        say(f"note: {note}")
-    if main:
-        weights = sum(4 * weight.numel() for weight in built.model.parameters())
-        check_room(out, weights, keep=recipe.training.keep_checkpoints)
-    for stage in reversed(stages):  # whatever one of them refuses, it refuses before the first begins
-        prepared = [_prepare(stage, built, data, parts, accelerator, precision)]
-    say(_opening(recipe, data, built, f"{precision} ({reason})", accelerator))
-
-    recipe_text = to_toml(written(stages))
-    if main:
+def _open_folder(plan: RunPlan, out: Path, accelerator: Accelerator, *, resume: bool) -> None:
+    """Make the folder ready; the recipe is its first file, so that a run can be resumed from its beginning."""
+    if accelerator.is_main_process:
         open_output(out, resume=resume)
-        if not has_checkpoint(out):  # else it says already what the run was started with
-            write_atomic(out / RECIPE, recipe_text)
+        if not (out / RECIPE).exists():
+            write_atomic(out / RECIPE, plan.recipe_text())
     accelerator.wait_for_everyone()
-    if recipe.training.trackers:
-        accelerator.init_trackers("nearfar", config=flat(asdict(recipe)))
-    began = time.perf_counter()
-    finished: list[Progress] = []
-    for stage in stages:
-        ready = prepared.pop() if prepared else _prepare(stage, built, data, parts, accelerator, precision)
-        for note in ready.notes:
-            say(f"note: {note}")
-        say(_announcement(stage, ready))
-        identity = _identity(stages[: stage.number], data, accelerator.num_processes)
-        followed = part or stage.number < stage.of
-        finished.append(
-            _train(
-                stage, ready, data, parts, out, accelerator, console, listeners, identity=identity, resume=resume,
-                followed=followed,
-            )
-        )  # fmt: skip
-        if lost := _lost(finished[-1], stage.recipe):
-            say(f"warning: {lost}")
-    if data.row_type.has_classes and recipe.head.kind not in ("trained", "auto"):
-        built.model.head = parts.fit(recipe)
-    reports = {name: task() for name, task in parts.evaluators(recipe, fit=False).items()}
-    metrics = _metrics(finished, reports, time.perf_counter() - began)
-    if main:
-        card = _card(stages, data, built, ready.learner, reports, parts)
-        readme = model_card(recipe, recipe_text, data, card, metrics)
-        weights_of = objective_weights(ready.learner.objectives)
-        with write_errors(out, "the model"):
-            write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
-            save(out, built.model, built.tokenizer, card, readme=readme, objective=weights_of)
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-    accelerator.wait_for_everyone()
-    return Summary(out, finished[-1], reports, classifies=data.row_type.has_classes)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The data, tokenized, and what can be done with it."""
+def _train_earlier(
+    plan: RunPlan, out: Path, accelerator: Accelerator, messages: Messages, callbacks: Sequence[Callback]
+) -> str:
+    """Train the stages before the tasks, those that are not finished yet; returns the encoder that the last one left.
 
-    built: Built
-    data: RunData
-    scale: Scale | None
-    train: Rows
-    dev: Rows | None
-    test: Rows | None
-
-    def fit(self, recipe: Recipe) -> Head:
-        """A class head for the model as it is now, on its device."""
-        kind: Any = recipe.head.kind
-        head = fit_head(
-            kind, self.built.model, self.train.table, self.train.labels, len(self.data.classes),
-            neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH,
-        )  # fmt: skip
-        return head.to(next(self.built.model.parameters()).device)
-
-    def evaluators(self, recipe: Recipe, *, fit: bool) -> dict[str, Callable[[], Report]]:
-        """What measures the model on the dev and test rows; with ``fit``, under a head fitted to it first."""
-        fits = fit and self.data.row_type.has_classes and recipe.head.kind not in ("trained", "auto")
-        model, found, thresholds = self.built.model, dict[str, Callable[[], Report]](), dict[str, float]()
-
-        def measure(task: Callable[[], Report]) -> Report:
-            if not fits:
-                report = task()
-            else:
-                trained, model.head = model.head, self.fit(recipe)
-                try:
-                    report = task()
-                finally:
-                    model.head = trained
-            if isinstance(report, PairReport) and report.chosen_here:
-                thresholds.update(threshold=report.threshold, accuracy_threshold=report.accuracy_threshold)
-            return report
-
-        for name, rows, records in (("dev", self.dev, self.data.dev), ("test", self.test, self.data.test)):
-            if rows is not None and records is not None and len(records):
-                measured = evaluation_rows(rows, records, self.data.classes)
-                chosen = thresholds if name == "test" else None
-                task = partial(evaluate, model, measured, batch_size=EVALUATION_BATCH, thresholds=chosen)
-                found[name] = lambda task=task: measure(task)  # type: ignore[misc]
-        return found
+    Each stage is a run of its own whose encoder is what the stage before it has saved.
+    """
+    folders = [out / STAGES / str(number) for number in range(1, len(plan.earlier) + 1)]
+    begun, done = [folder.exists() for folder in folders], [(folder / CARD).is_file() for folder in folders]
+    accelerator.wait_for_everyone()  # all processes have looked before the first one begins a folder
+    encoder: str | None = None
+    for place, (stage, folder) in enumerate(zip(plan.earlier, folders, strict=True)):
+        recipe = stage(encoder)
+        trained = " (trained before)" if done[place] else ""
+        messages(f"stage {place + 1} of {len(folders)}, before the tasks: {recipe.objective.name}{trained}")
+        if done[place]:
+            _check_trained(recipe, folder)
+        else:
+            train(recipe, folder, resume=begun[place], callbacks=callbacks, part=True)
+        encoder = str(folder.absolute())
+    assert encoder is not None
+    return encoder
 
 
-def _parts(built: Built, data: RunData) -> _Parts:
-    scale = scale_of(data)
-    train, dev, test = (
-        None if records is None else tokenized(built, data, records, scale)
-        for records in (data.train, data.dev, data.test)
+def _check_trained(recipe: Recipe, folder: Path) -> None:
+    """Refuse a stage that another recipe has trained; the encoder of a later one is what the stage before it left."""
+    wanted, trained = unstored(plan_encoder_run(recipe).saved_recipe()), unstored(read_recipe(folder / RECIPE))
+    if folder.name != "1":
+        trained = replace(trained, encoder=replace(trained.encoder, name=wanted.encoder.name))
+    if trained != wanted:
+        raise CheckpointError(
+            f"{folder}: this stage was trained by another recipe. Resume with what it was started with, or start over "
+            "with --overwrite."
+        )
+
+
+def _files(
+    plan: RunPlan, out: Path, number: int, prepared: Prepared, *, main: bool, resume: bool, followed: bool
+) -> RunFiles:
+    folder = out / CHECKPOINTS / (f"stage-{number + 1}" if plan.stages > 1 else ".")
+    return RunFiles(
+        store=CheckpointStore(folder, keep=prepared.settings.training.keep_checkpoints),
+        journal=Journal(out / plan.journal(number) if main else None),
+        identity=prepared.identity,
+        resume=resume,
+        followed=followed,
     )
-    assert train is not None
-    return _Parts(built, data, scale, train, dev, test)
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A stage that can begin."""
-
-    learner: LossModule
-    feed: Loader
-    plan: Plan
-    notes: list[str]
-    seconds: float | None
-    """What it will take, about; None where finding out would take a good part of it."""
-
-
-def _prepare(
-    stage: Stage, built: Built, data: RunData, parts: _Parts, accelerator: Accelerator, precision: Precision
-) -> _Ready:
-    recipe, model = stage.recipe, built.model
-    for weight in model.parameters():
-        weight.requires_grad = True  # an earlier stage may have had no use for it
-    terms, notes = build_terms(
-        recipe.objective,
-        classes=data.classes,
-        dim=model.dim,
-        labels=parts.train.labels,
-        seed=stage.stream("objective"),
-        graded=data.row_type.has_scores,
-    )
-    weighting = None
-    aware = [part for part in parts_of(recipe.objective) if isinstance(part, LabelAware)]
-    if aware:
-        weighting = _weighting(recipe, aware[0], built, data, stage.stream("weighting"))
-    projection = None
-    if data.row_type.views and any(isinstance(part, SimCSE) and part.projection for part in parts_of(recipe.objective)):
-        projection = _projection(model.dim, stage.stream("projection"))
-    masked = None
-    if any(isinstance(part, SimCSE) and part.mlm_weight for part in parts_of(recipe.objective)):
-        masked, told = masked_words(recipe.encoder.name, built, seed=stage.stream("masked-words"))
-        notes += [told] if told else []
-    learner = LossModule(
-        model, [TaskLoss(tuple(terms))], precision=precision, weighting=weighting, projection=projection, masked=masked
-    )
-    learner.to(accelerator.device)
-    feed = make_loader(stage, built, data, parts.train)
-    notes += [*company(feed, recipe), *twins(feed, recipe, data, built)]
-    plan = plan_run(feed, recipe.training)
-    chunk = recipe.batches.chunk
-    size = min(recipe.batches.size or 1, chunk * accelerator.num_processes if chunk else len(feed))
-    per_batch, frozen = _try_out(learner, feed, accelerator, size, timed=plan.steps > QUICK_STEPS)
-    if frozen:
-        notes.append(f"weights that take no part in this objective stay as they are: {', '.join(frozen[:4])}")
-    seconds = None if per_batch is None else _estimate(per_batch, plan, recipe)
-    return _Ready(learner, feed, plan, notes, seconds)
-
-
-def _train(
-    stage: Stage, ready: _Ready, data: RunData, parts: _Parts, out: Path, accelerator: Accelerator, console: Console,
-    listeners: tuple[Callback, ...], *, identity: str, resume: bool, followed: bool,
-) -> Progress:  # fmt: skip
-    main, recipe = bool(accelerator.is_main_process), stage.recipe
-    folder, journal = out / CHECKPOINTS / stage.folder, out / stage.journal(JOURNAL)
-    store = CheckpointStore(folder, keep=recipe.training.keep_checkpoints)
-    watcher = watch(console, ready.plan.steps, main=main)
-    dev = parts.evaluators(recipe, fit=True).get("dev")
+def _fit(prepared: Prepared, files: RunFiles, accelerator: Accelerator, messages: Messages) -> Progress:
+    """One training, shown by the callbacks of the first process from its beginning to its end."""
+    for callback in messages.callbacks:
+        callback.begin(prepared.plan.steps)
     try:
         return fit(
-            ready.learner, ready.feed,
-            FitSettings(
-                training=recipe.training, rates=_rates(recipe), seed=stage.seed, chunk=recipe.batches.chunk,
-                evaluate_at_start=not data.row_type.has_classes,
-            ),
-            RunFiles(
-                store=store, journal=Journal(journal if main else None), identity=identity, resume=resume,
-                followed=followed,
-            ),
-            accelerator=accelerator, callbacks=(watcher, *listeners),
-            evaluate=None if dev is None else lambda: dev().scores,
+            prepared.module, prepared.loader, prepared.settings, files, accelerator=accelerator,
+            evaluate=prepared.evaluate, callbacks=messages.callbacks,
         )  # fmt: skip
     finally:
-        watcher.end()
+        for callback in messages.callbacks:
+            callback.end()
 
 
-def _lost(progress: Progress, recipe: Recipe) -> str | None:
-    """What to say where the weights from before the training were the best."""
+def _no_gain(progress: Progress, prepared: Prepared) -> str | None:
+    """What to say where the pretrained encoder was better than all that training made of it."""
     if progress.best is None or progress.best["step"] != 0 or len(progress.evaluations) < 2:
         return None
-    metric = recipe.training.metric
+    metric = prepared.settings.training.metric
     before = progress.best["scores"][metric]
     after = max(entry["scores"][metric] for entry in progress.evaluations[1:])
     if after == before:
         return (
-            f"the dev {metric} stayed at {before:.4f} at best, so the encoder is kept as it was; more texts or epochs, "
-            "or another objective, may do better"
+            f"the dev {metric} stayed at {before:.4f} at best, so the pretrained encoder is kept; more texts or "
+            "epochs, or another objective, may do better"
         )
     return (
-        f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so the encoder is kept as it was; these "
+        f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so the pretrained encoder is kept; these "
         "texts may have nothing to teach it, or a lower training.learning_rate may help"
     )
 
 
-def _weighting(recipe: Recipe, settings: LabelAware, built: Built, data: RunData, seed: int) -> TextModel:
-    name = settings.weighting or recipe.encoder.name
-    helper = open_encoder(recipe.encoder, classes=data.classes, seed=seed, name=name)
-    if name != recipe.encoder.name and helper.tokenizer.get_vocab() != built.tokenizer.get_vocab():
-        raise SettingError(
-            f"objective.weighting is {name!r}, whose vocabulary is not that of encoder.name {recipe.encoder.name!r}: "
-            "both read the same tokens; leave objective.weighting out, or name an encoder of the same family."
-        )
-    return helper.model
-
-
-def _rates(recipe: Recipe) -> dict[Part, float]:
-    rate = recipe.training.learning_rate
-    assert rate is not None
-    own_head = recipe.encoder.pooling is not None
-    return {
-        "encoder": rate,
-        "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),
-        "objective": recipe.objective.learning_rate or 100 * rate,
-    }
-
-
-def _projection(dim: int, seed: int) -> torch.nn.Module:
-    """SimCSE's layer between vectors and objective: it takes part in training only, and is not saved."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return torch.nn.Sequential(torch.nn.Linear(dim, dim), torch.nn.Tanh())
-
-
-def _try_out(
-    learner: LossModule, feed: Loader, accelerator: Accelerator, size: int, *, timed: bool
-) -> tuple[float | None, list[str]]:
-    """Two rows forward and backward: which weights take part. With ``timed``, also how long ``size`` rows take."""
-    learner.train()
-    seconds, frozen = None, list[str]()
-    every = np.arange(len(feed))
-    rank, world = accelerator.process_index, accelerator.num_processes
-    with torch.random.fork_rng(devices=[]):
-        for rows in (every[:2], every[:: max(1, len(feed) // size)][:size])[: 1 + timed]:
-            began = time.perf_counter()
-            (batch,) = feed.batches(learner.model, rows, None, rank=rank, world=world)
-            total, _ = learner(batch.to(accelerator.device))
-            total.backward()
-            seconds = time.perf_counter() - began
-            if not frozen:
-                frozen = unused_weights(learner)
-                freeze(learner, frozen)
-            learner.zero_grad(set_to_none=True)
-    return seconds if timed else None, frozen
-
-
-def _estimate(per_batch: float, plan: Plan, recipe: Recipe) -> float:
-    """Seconds a run will take, from those of one batch; in chunks every text goes forward twice."""
-    chunk = recipe.batches.chunk
-    pieces = 1.0 if chunk is None else max(1.0, (recipe.batches.size or 0) / chunk)
-    return per_batch * pieces * (4 / 3 if pieces > 1 else 1.0) * plan.steps * recipe.training.accumulate
-
-
-def _card(
-    stages: list[Stage], data: RunData, built: Built, learner: LossModule, reports: dict[str, Report], parts: _Parts
-) -> Card:
-    head, recipe = built.model.head, stages[-1].recipe
-    task: dict[str, Any] = {"kind": str(data.row_type)}
-    if parts.scale is not None:
-        task |= {"low": parts.scale.low, "high": parts.scale.high}
-    if isinstance(found := reports.get("dev"), PairReport):
-        task |= {"threshold": found.threshold, "accuracy_threshold": found.accuracy_threshold}
-    return Card(
-        pooling=built.model.pooling,
-        max_length=built.max_length,
-        native=built.model.native,
-        labels=data.classes if data.row_type.has_classes else None,
-        normalize=built.normalize,
-        joined=data.row_type.has_classes and data.train.shape == "pairs",
-        head=None if head is None else head.describe(),
-        objective={**asdict(recipe.objective), "weights": sorted(learner.objectives.state_dict())},
-        versions=versions(),
-        task=task,
-    )
-
-
-def _metrics(finished: list[Progress], reports: dict[str, Report], seconds: float) -> dict[str, Any]:
-    last = finished[-1]
-    texts, spent = sum(progress.texts for progress in finished), sum(progress.seconds for progress in finished)
-    return {
-        **{name: report.to_dict() for name, report in reports.items()},
-        "training": {
-            "steps": last.step,
-            "best_step": last.best["step"] if last.best else last.step,
-            "evaluations": last.evaluations,
-            "texts_per_second": texts / spent if spent else None,
-            "seconds": seconds,
-            **({"stages": [progress.step for progress in finished]} if len(finished) > 1 else {}),
-        },
-    }
-
-
-def _reads(recipe: Recipe) -> list[object]:
-    """What a run is made from, files and folders among it."""
-    objectives = [recipe.objective, *(stage.objective for stage in recipe.stage)]
-    aware = [part for one in objectives for part in parts_of(one) if isinstance(part, LabelAware)]
-    data = recipe.data
-    return [data.train, data.dev, data.test, recipe.encoder.name, *(part.weighting for part in aware)]
-
-
-def _identity(stages: list[Stage], data: RunData, processes: int) -> str:
-    """What must be equal for a checkpoint of the last of these stages to be continued.
-
-    Where and how often things are stored does not matter.
-    """
-    text = "\n".join(to_toml(unstored(stage.recipe)) for stage in stages)
-    return hashlib.sha256(f"{text}\n{data.fingerprint()}\n{processes}".encode()).hexdigest()
-
-
-def _unused_pooling(data: RunData, built: Built) -> list[str]:
-    """What is lost where few texts are to teach the architecture's own head on a sentence encoder."""
-    if not (built.model.native and built.pools) or not are_few(len(data.train), len(data.classes)):
-        return []
-    return [
-        f"the architecture's own class head does not read the {built.model.pooling}-pooled vectors of this "
-        f"sentence encoder; with few texts, --pooling {built.model.pooling} learns faster"
-    ]
-
-
-def _truncation(table: TokenTable, built: Built) -> list[str]:
-    if not table.truncated:
-        return []
-    share = 100 * table.truncated / len(table)
-    return [
-        f"{table.truncated:,} training texts ({share:.1f} %) are longer than {built.max_length} tokens and are cut "
-        "there; encoder.max_length sets the limit"
-    ]
-
-
-def _opening(recipe: Recipe, data: RunData, built: Built, precision: str, accelerator: Accelerator) -> str:
-    weights = sum(weight.numel() for weight in built.model.parameters())
-    parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
-    sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
-    about = f"{len(data.classes)} classes" if data.row_type.has_classes else data.row_type.wording
-    where = (
-        f"{accelerator.device.type} x {accelerator.num_processes}"
-        if accelerator.num_processes > 1
-        else accelerator.device.type
-    )
-    return (
-        f"rows: {sizes}; {about}\n"
-        f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights, {built.max_length} tokens; "
-        f"{precision} on {where}"
-    )
-
-
-def _announcement(stage: Stage, ready: _Ready) -> str:
-    recipe = stage.recipe
-    limit = recipe.training.max_steps
-    stop = "" if limit is None else f", at most {counted(limit, 'step')}"
-    return (
-        f"{stage.title}objective: {recipe.objective.name}; "
-        f"{counted(len(ready.feed.sampler), 'batch', 'batches')} of {recipe.batches.size} an epoch, "
-        f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; "
-        f"{counted(ready.plan.steps, 'step')}" + ("" if ready.seconds is None else f", {about(ready.seconds)}")
-    )
+def _tidy(out: Path, stages: int) -> None:
+    """Remove what only a resumed run needs; of the stages before the tasks, keep the journals."""
+    for number in range(1, stages + 1):
+        journal = out / STAGES / str(number) / JOURNAL
+        if journal.is_file():
+            os.replace(journal, out / JOURNAL.replace(".", f"-stage-{number}.", 1))
+    shutil.rmtree(out / STAGES, ignore_errors=True)
+    shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)

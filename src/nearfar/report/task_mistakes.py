@@ -10,7 +10,8 @@ from nearfar.data import Records, read
 from nearfar.encoding.task_model import TaskCard, TaskModel, load_tasks
 from nearfar.errors import DataError, NearfarError, SettingError
 from nearfar.pipeline.data import layout_of
-from nearfar.pipeline.tasks import read_task, truth_of, worst
+from nearfar.pipeline.task_outputs import truth_of, worst
+from nearfar.pipeline.tasks import read_task
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
 from nearfar.report.sources import Source, TaskErrors
 from nearfar.seeds import generator

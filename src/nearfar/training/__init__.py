@@ -2,17 +2,17 @@
 
 from nearfar.training.checkpoints import CheckpointStore
 from nearfar.training.contracts import BatchLoader, Callback, EvaluationEntry, Scores, StepEntry
+from nearfar.training.durations import about, duration
 from nearfar.training.journal import Journal, read_journal
 from nearfar.training.loader import Loader, MultiTaskLoader
 from nearfar.training.loop import FitSettings, Plan, Progress, RunFiles, fit, plan_run
 from nearfar.training.loss_module import Batch, LossModule, TaskLoss, Term, View
 from nearfar.training.precision import choose_precision
-from nearfar.training.progress import LiveBar, PlainLog, about, duration
 from nearfar.training.step import OptimizerStep, StepSettings
 
 __all__ = [
-    "Batch", "BatchLoader", "Callback", "CheckpointStore", "EvaluationEntry", "FitSettings", "Journal", "LiveBar",
-    "Loader", "LossModule", "MultiTaskLoader", "OptimizerStep", "PlainLog", "Plan", "Progress", "RunFiles", "Scores",
+    "Batch", "BatchLoader", "Callback", "CheckpointStore", "EvaluationEntry", "FitSettings", "Journal",
+    "Loader", "LossModule", "MultiTaskLoader", "OptimizerStep", "Plan", "Progress", "RunFiles", "Scores",
     "StepEntry", "StepSettings", "TaskLoss", "Term", "View", "about", "choose_precision", "duration", "fit", "plan_run",
     "read_journal",
 ]  # fmt: skip

@@ -107,19 +107,24 @@ class Best(Evaluated):
 
 
 class Callback(Protocol):
-    """Follows a run: a progress bar, a log, a test."""
+    """Follows a run: a progress bar, a log, a test. A class that inherits from it needs only the methods it uses."""
 
-    def message(self, text: str) -> None:
+    def message(self, text: str) -> None:  # noqa: ARG002
         """A line for the user."""
+        return
 
-    def begin(self, steps: int) -> None:
+    def begin(self, steps: int) -> None:  # noqa: ARG002
         """A training of so many steps begins."""
+        return
 
-    def step(self, entry: StepEntry) -> None:
+    def step(self, entry: StepEntry) -> None:  # noqa: ARG002
         """An optimizer step was taken."""
+        return
 
-    def evaluation(self, entry: EvaluationEntry) -> None:
+    def evaluation(self, entry: EvaluationEntry) -> None:  # noqa: ARG002
         """The dev rows were evaluated."""
+        return
 
     def end(self) -> None:
         """The training that began has ended, whatever the reason."""
+        return

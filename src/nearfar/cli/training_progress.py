@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live bar on a terminal, plain lines elsewhere."""
+"""A training on the screen: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,24 +7,37 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from nearfar.training.contracts import EvaluationEntry, StepEntry
+from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry
+from nearfar.training.durations import duration
 
 LINES = 20
 """About how many lines a plain log has, evaluations aside."""
 
 
+def console_callback(console: Console | None = None) -> Callback:
+    """What shows a run on a console, standard error by default."""
+    console = console or Console(stderr=True)
+    return LiveBar(console) if console.is_terminal else PlainLog(console)
+
+
 class LiveBar:
     """A bar with loss, dev metric, texts per second and time left."""
 
-    def __init__(self, console: Console, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, console: Console) -> None:
         self.console = console
         self.dev = ""
+        self.bar: Progress | None = None
+
+    def message(self, text: str) -> None:
+        """Print a line, above the bar where there is one."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def begin(self, steps: int) -> None:
+        """Start a bar of so many steps."""
         self.bar = Progress(
             SpinnerColumn(), TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}{task.fields[dev]}  {task.fields[speed]} texts/s"),
-            TextColumn("{task.fields[left]} left"),
-            console=console, transient=False,
+            TextColumn("{task.fields[left]} left"), console=self.console, transient=False,
         )  # fmt: skip
         self.task = self.bar.add_task("", total=steps, epoch=1, loss="-", dev="", speed="-", left="-")
         self.clock = Clock(steps)
@@ -32,34 +45,42 @@ class LiveBar:
 
     def step(self, entry: StepEntry) -> None:
         """Move the bar."""
+        assert self.bar is not None
         left, speed = self.clock.tick(entry)
         self.bar.update(
-            self.task, completed=entry["step"], epoch=entry["epoch"], loss=f"{entry['loss']:.4f}", dev=self.dev,
-            speed=f"{speed:.0f}", left=duration(left),
-        )  # fmt: skip
+            self.task,
+            completed=entry["step"],
+            epoch=entry["epoch"],
+            loss=f"{entry['loss']:.4f}",
+            dev=self.dev,
+            speed=f"{speed:.0f}",
+            left=duration(left),
+        )
 
     def evaluation(self, entry: EvaluationEntry) -> None:
         """Show the dev metric from now on."""
         self.dev = f"  dev {entry['metric']} {entry['scores'][entry['metric']]:.4f}"
-        self.bar.console.print(evaluation_line(entry), highlight=False)
-
-    def message(self, text: str) -> None:
-        """Print above the bar."""
-        self.bar.console.print(text, highlight=False, markup=False)
-
-    def begin(self, steps: int) -> None:
-        """The bar was started when it was made."""
+        self.message(evaluation_line(entry))
 
     def end(self) -> None:
-        """Leave the bar as it is and give the terminal back."""
-        self.bar.stop()
+        """Stop the bar and give the terminal back."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
 
 
 class PlainLog:
     """A line now and then, for files and pipes."""
 
-    def __init__(self, console: Console, steps: int) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
+
+    def message(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def begin(self, steps: int) -> None:
+        """Spread the lines over the steps."""
         self.every = max(1, steps // LINES)
         self.clock = Clock(steps)
 
@@ -75,13 +96,6 @@ class PlainLog:
     def evaluation(self, entry: EvaluationEntry) -> None:
         """Print the dev scores."""
         self.message(evaluation_line(entry))
-
-    def message(self, text: str) -> None:
-        """Print a line."""
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    def begin(self, steps: int) -> None:
-        """Nothing is shown before the first step."""
 
     def end(self) -> None:
         """Nothing is left to do."""
@@ -99,10 +113,10 @@ class Clock:
     def tick(self, entry: StepEntry) -> tuple[float, float]:
         """Seconds left, texts per second."""
         if self.first is None:
-            self.first = int(entry["step"]) - 1
+            self.first = entry["step"] - 1
         done = entry["step"] - self.first
         per_step = (time.perf_counter() - self.began) / done
-        now = float(entry["texts_per_second"])
+        now = entry["texts_per_second"]
         self.speed = now if done == 1 else 0.9 * self.speed + 0.1 * now
         return per_step * (self.steps - entry["step"]), self.speed
 
@@ -113,26 +127,3 @@ def evaluation_line(entry: EvaluationEntry) -> str:
     mark = "  (best so far)" if entry["best"] else ""
     end = "  no gain for too long: stopping" if entry["stopped"] else ""
     return f"dev after step {entry['step']}: {scores}{mark}{end}"
-
-
-def about(seconds: float) -> str:
-    """An estimate of a time; nothing takes none.
-
-    >>> about(0.2), about(200)
-    ('about 1 s', 'about 3 min 20 s')
-    """
-    return f"about {duration(max(seconds, 1))}"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(42), duration(200), duration(7300)
-    ('42 s', '3 min 20 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

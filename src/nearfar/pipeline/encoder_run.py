@@ -1,0 +1,346 @@
+"""A run of a plain recipe: one task, trained in one or more stages; the model is the encoder, maybe with a head."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from nearfar.data import Records, named_splits
+from nearfar.encoding import Built, Card, Head, TextModel, save
+from nearfar.encoding.masked_words import masked_words
+from nearfar.encoding.model_folder import objective_weights
+from nearfar.errors import SettingError, counted
+from nearfar.evaluation import PairReport, Report
+from nearfar.evaluation.evaluators import evaluate
+from nearfar.pipeline.card import model_card, versions
+from nearfar.pipeline.data import RunData, in_memory, read_data
+from nearfar.pipeline.defaults import are_few, parts_of, trains_head
+from nearfar.pipeline.heads import fit_head
+from nearfar.pipeline.loaders import company, make_loader, twins
+from nearfar.pipeline.objectives import build_terms
+from nearfar.pipeline.output import JOURNAL
+from nearfar.pipeline.prepared import Prepared, try_out
+from nearfar.pipeline.results import Measure, Reports, evaluators
+from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, Scale, check_targets, evaluation_rows, scale_of, tokenized
+from nearfar.pipeline.runtime import open_encoder
+from nearfar.pipeline.stages import Stage, plan_stages, unstored, written
+from nearfar.recipe import Recipe, Training, to_toml
+from nearfar.recipe.objectives import LabelAware, SimCSE
+from nearfar.seeds import stream
+from nearfar.training import FitSettings, LossModule, TaskLoss, plan_run
+from nearfar.training.optimizer import Part
+from nearfar.training.precision import Precision
+
+
+def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
+    """Read the data of a recipe, from its files or from memory, and choose what it leaves open."""
+    rows = {} if data is None else named_splits(data)
+    recipe = replace(recipe, data=in_memory(recipe.data, rows))
+    read = read_data(recipe, rows)
+    check_targets(read)
+    stages, notes = plan_stages(recipe, read)
+    return EncoderPlan(recipe, read, stages, [*read.notes, *notes])
+
+
+@dataclass(frozen=True)
+class EncoderPlan:
+    """A plain recipe with nothing left open, and its data."""
+
+    given: Recipe
+    """As it was written."""
+    data: RunData
+    parts: list[Stage]
+    notes: list[str]
+
+    earlier: Sequence[Callable[[str | None], Recipe]] = ()
+
+    @property
+    def recipe(self) -> Recipe:
+        """That of the last stage."""
+        return self.parts[-1].recipe
+
+    @property
+    def training(self) -> Training:
+        """The training table of the last stage."""
+        return self.recipe.training
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The score that picks the model, of the one task."""
+        return {"": self.training.metric}
+
+    @property
+    def stages(self) -> int:
+        """How many trainings follow each other."""
+        return len(self.parts)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the model predicts classes; else it embeds texts."""
+        return self.data.row_type.has_classes
+
+    def reads(self) -> list[object]:
+        """The files and folders that the run reads, among other values."""
+        recipe = self.given
+        objectives = [recipe.objective, *(stage.objective for stage in recipe.stage)]
+        aware = [part for one in objectives for part in parts_of(one) if isinstance(part, LabelAware)]
+        data = recipe.data
+        return [data.train, data.dev, data.test, recipe.encoder.name, *(part.weighting for part in aware)]
+
+    def saved_recipe(self) -> Recipe:
+        """One recipe for all stages."""
+        return written(self.parts)
+
+    def recipe_text(self) -> str:
+        """The recipe as it is saved."""
+        return to_toml(self.saved_recipe())
+
+    def config(self) -> dict[str, Any]:
+        """The settings as trackers show them."""
+        return asdict(self.recipe)
+
+    def identity(self, number: int, processes: int) -> str:
+        """What must be equal for a checkpoint of a stage to be continued; how often it is stored does not matter."""
+        text = "\n".join(to_toml(unstored(stage.recipe)) for stage in self.parts[: number + 1])
+        return hashlib.sha256(f"{text}\n{self.data.fingerprint()}\n{processes}".encode()).hexdigest()
+
+    def journal(self, number: int) -> str:
+        """The file of a stage's journal."""
+        return self.parts[number].journal(JOURNAL)
+
+    def open(self, accelerator: Accelerator, precision: Precision, encoder: str | None = None) -> EncoderRun:
+        """Open the encoder, with a class head where some stage trains one, and tokenize the data."""
+        data, recipe = self.data, self.recipe
+        headed = self.classifies and any(trains_head(stage.recipe.objective) for stage in self.parts)
+        classes = data.classes if headed else None
+        built = open_encoder(recipe.encoder, classes=classes, seed=stream(recipe.seed, "head"), name=encoder)
+        built.model.to(accelerator.device)
+        scale = scale_of(data)
+        rows = {
+            name: tokenized(built, data, records, scale)
+            for name, records in (("train", data.train), ("dev", data.dev), ("test", data.test))
+            if records is not None
+        }
+        run = EncoderRun(self, built, rows, scale, accelerator, precision)
+        mapped = [scale.note] if scale is not None and scale.note else []
+        run.notes.extend([*mapped, *built.notes, *run.unused_pooling(), *run.truncation()])
+        return run
+
+
+@dataclass(frozen=True)
+class EncoderRun:
+    """The encoder and the tokenized data of a plain recipe."""
+
+    plan: EncoderPlan
+    built: Built
+    rows: dict[str, Rows]
+    """Of train, dev and test, where there are some."""
+    scale: Scale | None
+    accelerator: Accelerator
+    precision: Precision
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def model(self) -> TextModel:
+        """The encoder, with its head where it has one."""
+        return self.built.model
+
+    def opening(self, precision: str) -> str:
+        """What is trained on what, in words."""
+        data, accelerator = self.plan.data, self.accelerator
+        weights = sum(weight.numel() for weight in self.model.parameters())
+        parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
+        sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
+        what = f"{len(data.classes)} classes" if data.row_type.has_classes else data.row_type.wording
+        several = f" x {accelerator.num_processes}" if accelerator.num_processes > 1 else ""
+        return (
+            f"rows: {sizes}; {what}\n"
+            f"encoder: {self.plan.recipe.encoder.name}, {weights / 1e6:.1f}M weights, {self.built.max_length} tokens; "
+            f"{precision} on {accelerator.device.type}{several}"
+        )
+
+    def prepare(self, number: int) -> Prepared:
+        """The training of a stage."""
+        stage, data = self.plan.parts[number], self.plan.data
+        recipe = stage.recipe
+        for weight in self.model.parameters():
+            weight.requires_grad = True  # an earlier stage may have had no use for it
+        module, notes = self._loss_module(stage)
+        loader = make_loader(stage, self.built, data, self.rows["train"])
+        notes += [*company(loader, recipe), *twins(loader, recipe, data, self.built)]
+        settings = FitSettings(
+            training=recipe.training,
+            rates=_rates(recipe),
+            seed=stage.seed,
+            chunk=recipe.batches.chunk,
+            evaluate_at_start=not data.row_type.has_classes,
+        )
+        trial = try_out(module, loader, settings, {"": recipe.batches.size or 1}, self.accelerator)
+        if trial.frozen:
+            notes.append(f"weights that this objective does not use stay as they are: {', '.join(trial.frozen[:4])}")
+        plan, limit = plan_run(loader, recipe.training), recipe.training.max_steps
+        stop = "" if limit is None else f", at most {counted(limit, 'step')}"
+        line = (
+            f"{stage.title}objective: {recipe.objective.name}; "
+            f"{counted(len(loader.sampler), 'batch', 'batches')} of {recipe.batches.size} an epoch, "
+            f"{counted(recipe.training.epochs or 0, 'epoch')}{stop}; {counted(plan.steps, 'step')}{trial.estimate}"
+        )
+        dev = self.evaluators(fit=recipe).get("dev")
+        return Prepared(
+            module=module,
+            loader=loader,
+            settings=settings,
+            plan=plan,
+            evaluate=None if dev is None else lambda: dev()[""].scores,
+            identity=self.plan.identity(number, self.accelerator.num_processes),
+            lines=[line],
+            notes=notes,
+        )
+
+    def _loss_module(self, stage: Stage) -> tuple[LossModule, list[str]]:
+        """The model under the objective of a stage, with what takes part in training only."""
+        recipe, data = stage.recipe, self.plan.data
+        terms, notes = build_terms(
+            recipe.objective,
+            classes=data.classes,
+            dim=self.model.dim,
+            labels=self.rows["train"].labels,
+            seed=stage.stream("objective"),
+            graded=data.row_type.has_scores,
+        )
+        objectives = parts_of(recipe.objective)
+        weighting, projection, masked = None, None, None
+        for part in objectives:
+            if isinstance(part, LabelAware) and weighting is None:
+                weighting = self._weighting(recipe, part, stage.stream("weighting"))
+            elif isinstance(part, SimCSE):
+                if data.row_type.views and part.projection:
+                    projection = _projection(self.model.dim, stage.stream("projection"))
+                if part.mlm_weight and masked is None:
+                    masked, note = masked_words(recipe.encoder.name, self.built, seed=stage.stream("masked-words"))
+                    notes += [note] if note else []
+        module = LossModule(
+            self.model, [TaskLoss(tuple(terms))], precision=self.precision, weighting=weighting, projection=projection,
+            masked=masked,
+        )  # fmt: skip
+        return module.to(self.accelerator.device), notes
+
+    def _weighting(self, recipe: Recipe, settings: LabelAware, seed: int) -> TextModel:
+        """The weighting network of label-aware contrastive."""
+        name = settings.weighting or recipe.encoder.name
+        helper = open_encoder(recipe.encoder, classes=self.plan.data.classes, seed=seed, name=name)
+        if name != recipe.encoder.name and helper.tokenizer.get_vocab() != self.built.tokenizer.get_vocab():
+            raise SettingError(
+                f"objective.weighting is {name!r}, whose vocabulary is not that of encoder.name "
+                f"{recipe.encoder.name!r}: both read the same tokens; leave objective.weighting out, or name an "
+                "encoder of the same family."
+            )
+        return helper.model
+
+    def fit_head(self) -> None:
+        """Fit the class head to the trained encoder, where it is not trained with it."""
+        if self._fits_head(self.plan.recipe):
+            self.model.head = self._fitted_head(self.plan.recipe)
+
+    def _fits_head(self, recipe: Recipe) -> bool:
+        return self.plan.classifies and recipe.head.kind not in ("trained", "auto")
+
+    def _fitted_head(self, recipe: Recipe) -> Head:
+        kind: Any = recipe.head.kind
+        train = self.rows["train"]
+        head = fit_head(
+            kind, self.model, train.table, train.labels, len(self.plan.data.classes), neighbors=recipe.head.neighbors,
+            batch_size=EVALUATION_BATCH,
+        )  # fmt: skip
+        return head.to(next(self.model.parameters()).device)
+
+    def evaluators(self, *, fit: Recipe | None = None) -> dict[str, Callable[[], dict[str, Report]]]:
+        """What measures the model on dev and test rows; with ``fit``, under the head that this recipe fits first."""
+        data = self.plan.data
+        measures: dict[str, dict[str, Measure]] = {}
+        for split, records in (("dev", data.dev), ("test", data.test)):
+            if records is not None and len(records):
+                measures[split] = {"": self._measure(split, records, fit)}
+        return evaluators(measures)
+
+    def _measure(self, split: str, records: Records, fit: Recipe | None) -> Measure:
+        rows = evaluation_rows(self.rows[split], records, self.plan.data.classes)
+
+        def measure(thresholds: Mapping[str, float] | None) -> Report:
+            if fit is None or not self._fits_head(fit):
+                return evaluate(self.model, rows, batch_size=EVALUATION_BATCH, thresholds=thresholds)
+            trained, self.model.head = self.model.head, self._fitted_head(fit)
+            try:
+                return evaluate(self.model, rows, batch_size=EVALUATION_BATCH, thresholds=thresholds)
+            finally:
+                self.model.head = trained
+
+        return measure
+
+    def save(self, out: Path, module: LossModule, reports: Reports, metrics: dict[str, Any]) -> None:
+        """Write the model folder."""
+        data, head, recipe = self.plan.data, self.model.head, self.plan.recipe
+        task: dict[str, Any] = {"kind": str(data.row_type)}
+        if self.scale is not None:
+            task |= {"low": self.scale.low, "high": self.scale.high}
+        if isinstance(report := reports.get("dev", {}).get(""), PairReport):
+            task |= {"threshold": report.threshold, "accuracy_threshold": report.accuracy_threshold}
+        card = Card(
+            pooling=self.model.pooling,
+            max_length=self.built.max_length,
+            native=self.model.native,
+            labels=data.classes if data.row_type.has_classes else None,
+            normalize=self.built.normalize,
+            joined=data.row_type.has_classes and data.train.shape == "pairs",
+            head=None if head is None else head.describe(),
+            objective={**asdict(recipe.objective), "weights": sorted(module.objectives.state_dict())},
+            versions=versions(),
+            task=task,
+        )
+        readme = model_card(recipe, self.plan.recipe_text(), data, card, metrics)
+        weights = objective_weights(module.objectives)
+        save(out, self.model, self.built.tokenizer, card, readme=readme, objective=weights)
+
+    def unused_pooling(self) -> list[str]:
+        """What is lost where few texts are to train the architecture's own head on a sentence encoder."""
+        data, pooling = self.plan.data, self.model.pooling
+        if not (self.model.native and self.built.pools) or not are_few(len(data.train), len(data.classes)):
+            return []
+        return [
+            f"the architecture's own class head does not read the {pooling}-pooled vectors of this sentence encoder; "
+            f"with few texts, --pooling {pooling} learns faster"
+        ]
+
+    def truncation(self) -> list[str]:
+        """How many training texts are cut."""
+        table = self.rows["train"].table
+        if not table.truncated:
+            return []
+        return [
+            f"{table.truncated:,} training texts ({100 * table.truncated / len(table):.1f} %) are longer than "
+            f"{self.built.max_length} tokens and are cut there; encoder.max_length sets the limit"
+        ]
+
+
+def _rates(recipe: Recipe) -> dict[Part, float]:
+    rate = recipe.training.learning_rate
+    assert rate is not None
+    own_head = recipe.encoder.pooling is not None
+    return {
+        "encoder": rate,
+        "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),
+        "objective": recipe.objective.learning_rate or 100 * rate,
+    }
+
+
+def _projection(dim: int, seed: int) -> torch.nn.Module:
+    """SimCSE's layer between vectors and objective: it takes part in training only, and is not saved."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(torch.nn.Linear(dim, dim), torch.nn.Tanh())

@@ -1,0 +1,380 @@
+"""A run of several tasks: one encoder with a head for each task, trained in the order of a schedule."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, describe
+from nearfar.data import named_splits
+from nearfar.encoding import Built, Card, save
+from nearfar.encoding.model_folder import objective_weights
+from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
+from nearfar.errors import SettingError, counted, did_you_mean
+from nearfar.evaluation import PairReport, Report
+from nearfar.pipeline.card import task_model_card, versions
+from nearfar.pipeline.data import in_memory, read_data
+from nearfar.pipeline.output import JOURNAL
+from nearfar.pipeline.prepared import Prepared, try_out
+from nearfar.pipeline.results import MEAN, Reports, evaluators, mean_scores
+from nearfar.pipeline.runtime import open_encoder
+from nearfar.pipeline.stages import plan_stages
+from nearfar.pipeline.task_outputs import center_scores, check_measured, task_measure
+from nearfar.pipeline.tasks import PlannedTask, build_loss, check_dev, make_sampler, make_task_loader, read_task
+from nearfar.recipe import Recipe, Training
+from nearfar.recipe.schema import Batches
+from nearfar.recipe.tasks import TaskRecipe, TaskSchedule, TaskStage, task_toml
+from nearfar.seeds import stream
+from nearfar.training import FitSettings, LossModule, MultiTaskLoader, plan_run
+from nearfar.training.precision import Precision
+
+HEAD_FACTOR = 20
+"""How much faster heads learn than the encoder, where the recipe does not set their rate."""
+WIDTH = 8
+"""Of the vectors for which objectives are built to see whether they fit; that of the encoder is not known yet."""
+
+
+def plan_task_run(recipe: TaskRecipe, data: object = None) -> TasksPlan:
+    """Read the data of all tasks, choose what the recipe leaves open, and refuse what does not fit."""
+    recipe, memory = with_memory(recipe, data)
+    tasks = [read_task(recipe, task, memory) for task in recipe.task]
+    notes = [note for task in tasks for note in task.notes]
+    if not check_dev(tasks):
+        notes.append("no task has dev data, so the last weights are kept")
+    for task in tasks:
+        notes += check_measured(task)
+        build_loss(task, WIDTH, recipe.seed)
+    _check_stages(recipe)
+    training = recipe.training
+    epochs = training.epochs or 5
+    schedule = schedule_of(recipe, {task.name: len(make_sampler(task, recipe)) for task in tasks}, epochs)
+    accumulate = training.accumulate
+    if training.gradient_surgery != "none":
+        _check_surgery(recipe)
+        if accumulate == 1:
+            accumulate = len(recipe.schedule.order) if recipe.schedule.kind == "round-robin" else 0
+            accumulate = accumulate or len(tasks)
+            notes.append(
+                f"training.gradient_surgery compares the gradients of the tasks in a step, so a step has {accumulate} "
+                "batches; training.accumulate sets another number"
+            )
+    every = training.evaluate_every
+    if every == "auto":
+        steps = epochs * -(-len(schedule) // accumulate)
+        every = "epoch" if epochs <= 10 else max(1, steps // 10)
+    rate = training.learning_rate or 5e-5
+    chosen = replace(training, epochs=epochs, learning_rate=rate, accumulate=accumulate, evaluate_every=every)
+    return TasksPlan(replace(recipe, training=chosen, task=tuple(task.task for task in tasks)), tasks, notes)
+
+
+@dataclass(frozen=True)
+class TasksPlan:
+    """A recipe with tasks with nothing left open, and its data."""
+
+    recipe: TaskRecipe
+    tasks: list[PlannedTask]
+    notes: list[str]
+
+    stages: int = 1
+    classifies: bool = True
+
+    @property
+    def training(self) -> Training:
+        """How all tasks are trained; the mean of their scores picks the model."""
+        return replace(self.recipe.training, metric=MEAN)
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The score of each task in the mean."""
+        return {task.name: task.card.metric for task in self.tasks}
+
+    @property
+    def earlier(self) -> Sequence[Callable[[str | None], Recipe]]:
+        """The stages before the tasks: the encoder they begin with to their recipe."""
+
+        def recipe_of(number: int, stage: TaskStage) -> Callable[[str | None], Recipe]:
+            return lambda encoder: stage_recipe(self.recipe, stage, encoder or self.recipe.encoder.name, number)
+
+        return [recipe_of(number, stage) for number, stage in enumerate(self.recipe.stage, 1)]
+
+    def reads(self) -> list[object]:
+        """The files and folders that the run reads, among other values."""
+        tables = [*(task.data for task in self.recipe.task), *(stage.data for stage in self.recipe.stage)]
+        return [self.recipe.encoder.name, *(source for data in tables for source in (data.train, data.dev, data.test))]
+
+    def recipe_text(self) -> str:
+        """The recipe as it is saved."""
+        return task_toml(self.recipe)
+
+    def config(self) -> dict[str, Any]:
+        """The settings as trackers show them, those of a task under its name."""
+        values = asdict(self.recipe)
+        values["task"] = {task.pop("name"): task for task in values["task"]}
+        values["stage"] = {str(number): stage for number, stage in enumerate(values["stage"], 1)}
+        return values
+
+    def identity(self, processes: int) -> str:
+        """What must be equal for a checkpoint to be continued; how often it is stored does not matter."""
+        plain = replace(self.recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch")
+        prints = " ".join(task.data.fingerprint() for task in self.tasks)
+        text = task_toml(replace(self.recipe, training=plain))
+        return hashlib.sha256(f"{text}\n{prints}\n{processes}".encode()).hexdigest()
+
+    def journal(self, _number: int) -> str:
+        """The file of the journal."""
+        return JOURNAL
+
+    def open(self, accelerator: Accelerator, precision: Precision, encoder: str | None = None) -> TasksRun:
+        """Open the encoder and draw the heads."""
+        recipe = self.recipe
+        built = open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"), name=encoder)
+        cards = [task.card for task in self.tasks]
+        seed = stream(recipe.seed, "heads") % 2**62
+        network = TaskNetwork(built.model, cards, shared=recipe.shared_layer, seed=seed)
+        for task in self.tasks:
+            center_scores(task, built, network)
+        return TasksRun(self, built, network, accelerator, precision, list(built.notes))
+
+
+@dataclass(frozen=True)
+class TasksRun:
+    """The encoder under the heads of all tasks."""
+
+    plan: TasksPlan
+    built: Built
+    network: TaskNetwork
+    accelerator: Accelerator
+    precision: Precision
+    notes: list[str] = field(default_factory=list)
+
+    def opening(self, precision: str) -> str:
+        """What is trained on what, in words."""
+        lines, recipe = [], self.plan.recipe
+        for task in self.plan.tasks:
+            parts = (("train", task.data.train), ("dev", task.data.dev), ("test", task.data.test))
+            sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
+            what = "scores" if task.card.labels is None else counted(len(task.card.labels), "label")
+            lines.append(f"task {task.name}: {sizes}; {what}, head {task.card.head['kind']}, {task.card.metric}")
+        weights = sum(weight.numel() for weight in self.network.parameters())
+        shared = ", a shared layer" if recipe.shared_layer else ""
+        lines.append(
+            f"encoder: {recipe.encoder.name}, {weights / 1e6:.1f}M weights with heads{shared}, "
+            f"{self.built.max_length} tokens; {precision} on {self.accelerator.device.type}"
+        )
+        return "\n".join(lines)
+
+    def prepare(self, _number: int = 0) -> Prepared:
+        """The training of all tasks."""
+        recipe, training = self.plan.recipe, self.plan.training
+        losses, loaders, notes = [], {}, list[str]()
+        for task in self.plan.tasks:
+            loss, task_notes = build_loss(task, self.built.model.dim, recipe.seed)
+            losses.append(loss)
+            loaders[task.name] = make_task_loader(task, loss, self.built, recipe)
+            notes += task_notes
+            if cut := loaders[task.name].tokens.truncated:
+                limit = self.built.max_length
+                notes.append(f"task {task.name}: {cut:,} texts are longer than {limit} tokens and are cut there")
+        epochs, rate = training.epochs or 0, training.learning_rate
+        assert rate is not None
+        schedule = schedule_of(recipe, {name: len(each.sampler) for name, each in loaders.items()}, epochs)
+        loader = MultiTaskLoader(loaders, schedule)
+        learned = recipe.training.weighting == "uncertainty"
+        module = LossModule(self.network, losses, precision=self.precision, uncertainty=learned)
+        module.to(self.accelerator.device)
+        head_rate = training.head_learning_rate or HEAD_FACTOR * rate
+        settings = FitSettings(
+            training=training,
+            rates={"encoder": rate, "head": head_rate, "objective": 100 * rate},
+            seed=recipe.seed,
+            chunk=recipe.batches.chunk,
+            pcgrad=recipe.training.combine if recipe.training.gradient_surgery == "pcgrad" else None,
+        )
+        sizes = {task.name: task.batch_size or recipe.batches.size for task in recipe.task}
+        trial = try_out(module, loader, settings, sizes, self.accelerator)
+        if trial.frozen:
+            notes.append(f"weights that no task uses stay as they are: {', '.join(trial.frozen[:4])}")
+        plan = plan_run(loader, training)
+        lines = _batches(schedule, epochs)
+        lines.append(f"{_how(recipe)}; {counted(epochs, 'epoch')}; {counted(plan.steps, 'step')}{trial.estimate}")
+        if settings.pcgrad is not None:
+            lines.append(f"gradient surgery holds {self._held():,.0f} MB of gradients more than a step without it")
+        dev, metrics = self.evaluators().get("dev"), self.plan.metrics
+        return Prepared(
+            module=module,
+            loader=loader,
+            settings=settings,
+            plan=plan,
+            evaluate=None if dev is None else lambda: mean_scores(dev(), metrics),
+            identity=self.plan.identity(self.accelerator.num_processes),
+            lines=lines,
+            notes=notes,
+        )
+
+    def _held(self) -> float:
+        """MB of the gradients of shared weights that wait for those of the other tasks, at most."""
+        trained = [weight for weight in self.network.shared_weights() if weight.requires_grad]
+        return (len(self.plan.tasks) - 1) * sum(weight.numel() * weight.element_size() for weight in trained) / 2**20
+
+    def fit_head(self) -> None:
+        """The heads are trained with the encoder."""
+
+    def evaluators(self) -> dict[str, Callable[[], dict[str, Report]]]:
+        """For dev and test rows, where there are some, what measures the tasks."""
+        splits = {
+            split: {task.name: getattr(task.data, split) for task in self.plan.tasks} for split in ("dev", "test")
+        }
+        return evaluators(
+            {
+                split: {
+                    task.name: task_measure(task, self.built, self.network, rows[task.name])
+                    for task in self.plan.tasks
+                    if rows[task.name] is not None and len(rows[task.name])
+                }
+                for split, rows in splits.items()
+            }
+        )
+
+    def save(self, out: Path, module: LossModule, reports: Reports, metrics: dict[str, Any]) -> None:
+        """Write the model folder: the heads, then the encoder with its card."""
+        recipe, tasks = self.plan.recipe, self.plan.tasks
+        cards = []
+        for task in tasks:
+            report, chosen = reports.get("dev", {}).get(task.name), task.card
+            if isinstance(report, PairReport):
+                chosen = replace(chosen, threshold=report.threshold, accuracy_threshold=report.accuracy_threshold)
+            cards.append(chosen)
+        card = Card(
+            pooling=self.built.model.pooling,
+            max_length=self.built.max_length,
+            native=False,
+            normalize=self.built.normalize,
+            objective={task.name: task.task.objective.name for task in tasks},
+            versions=versions(),
+            task=describe_tasks(cards, shared=recipe.shared_layer),
+        )
+        readme = task_model_card(recipe, {task.name: task.data for task in tasks}, cards, card, metrics)
+        save_heads(out, self.network, objective_weights(module.objectives))
+        save(out, self.built.model, self.built.tokenizer, card, readme=readme)
+
+
+def with_memory(recipe: TaskRecipe, data: object) -> tuple[TaskRecipe, dict[str, object]]:
+    """The recipe with rows in memory in place of the files of some tasks, and all such rows by their names in it."""
+    known = [task.name for task in recipe.task]
+    if data is None:
+        return recipe, {}
+    if not isinstance(data, Mapping):
+        raise SettingError(f"data of several tasks is a mapping from their names to rows: {', '.join(known)}.")
+    for unknown in (name for name in data if name not in known):
+        raise SettingError(
+            f"data has rows of {unknown!r}, and the tasks are {', '.join(known)}.{did_you_mean(unknown, known)}"
+        )
+    splits = {name: named_splits(rows, name) for name, rows in data.items()}
+    tasks = (replace(task, data=in_memory(task.data, splits.get(task.name, {}))) for task in recipe.task)
+    return replace(recipe, task=tuple(tasks)), {name: rows for each in splits.values() for name, rows in each.items()}
+
+
+def schedule_of(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
+    """The order in which the batches of the tasks come; ``sizes`` are their numbers of batches."""
+    table, usual = recipe.schedule, TaskSchedule()
+    sampled = table.kind in ("sampled", "annealed")
+    for name, fits in (
+        ("order", not sampled),
+        ("weights", sampled),
+        ("steps", sampled),
+        ("sampling", table.kind == "sampled"),
+        ("temperature", table.kind == "sampled"),
+        ("drop", table.kind == "annealed"),
+    ):
+        if getattr(table, name) != getattr(usual, name) and not fits:
+            raise SettingError(f'schedule.{name} changes nothing where schedule.kind is "{table.kind}"; remove it.')
+    try:
+        return _schedule(table, sizes, epochs, stream(recipe.seed, "turns"))
+    except SettingError as error:
+        raise SettingError(f"[schedule]: {error}") from None
+
+
+def _schedule(table: TaskSchedule, sizes: dict[str, int], epochs: int, seed: int) -> Schedule:
+    if table.kind == "sequential":
+        return Sequential(tasks=sizes, epochs=epochs, order=table.order)
+    if table.kind == "round-robin":
+        return RoundRobin(tasks=sizes, order=table.order)
+    weights, steps = table.weights, table.steps
+    if table.kind == "annealed":
+        return Annealed(tasks=sizes, seed=seed, epochs=epochs, drop=table.drop, weights=weights, steps=steps)
+    return Sampled(
+        tasks=sizes, seed=seed, by=table.sampling, temperature=table.temperature, weights=weights, steps=steps
+    )
+
+
+def _check_surgery(recipe: TaskRecipe) -> None:
+    """Refuse gradient surgery where no step has the gradients of two tasks."""
+    table, remedy = recipe.schedule, 'set it to "none"'
+    trained = [task.name for task in recipe.task if table.weights.get(task.name, 1.0) > 0]
+    if len(recipe.task) < 2:
+        why = "there is one task"
+    elif table.kind == "sequential":
+        why = 'schedule.kind = "sequential" trains one task after the other'
+        remedy += ", or choose round-robin or sampled tasks"
+    elif len(trained) < 2:
+        why = f"schedule.weights leaves {trained[0]!r} alone to train"
+        remedy += ", or give another task a weight above 0"
+    else:
+        return
+    raise SettingError(
+        f"training.gradient_surgery compares the gradients of several tasks in a step, but {why}; {remedy}."
+    )
+
+
+def _check_stages(recipe: TaskRecipe) -> None:
+    """Refuse a stage that could not begin, before the ones in front of it are trained."""
+    for number, stage in enumerate(recipe.stage, 1):
+        plain = stage_recipe(recipe, stage, recipe.encoder.name, number)
+        try:
+            plan_stages(plain, read_data(plain))
+        except SettingError as error:
+            raise SettingError(f"stage {number}: {error}") from None
+
+
+def stage_recipe(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int) -> Recipe:
+    """A stage before the tasks as a recipe of its own."""
+    training = Training(
+        epochs=stage.epochs or 1,
+        learning_rate=stage.learning_rate,
+        precision=recipe.training.precision,
+        checkpoint_every=recipe.training.checkpoint_every,
+        keep_checkpoints=recipe.training.keep_checkpoints,
+    )
+    return Recipe(
+        seed=stream(recipe.seed, "stage", number) % 2**31,
+        data=stage.data,
+        objective=stage.objective,
+        encoder=replace(recipe.encoder, name=encoder),
+        training=training,
+        batches=Batches(size=stage.batch_size, chunk=recipe.batches.chunk, shuffle=stage.shuffle),
+    )
+
+
+def _batches(schedule: Schedule, epochs: int) -> list[str]:
+    """The batches of each task in an epoch, once where all epochs have the same."""
+    lines = [describe(schedule, epoch).replace(" steps:", " batches:") for epoch in range(epochs)]
+    if len(set(lines)) == 1:
+        return [f"batches of an epoch: {lines[0]}"]
+    return [f"batches of epoch {number}: {line}" for number, line in enumerate(lines, 1)]
+
+
+def _how(recipe: TaskRecipe) -> str:
+    training = recipe.training
+    how = [f"schedule: {recipe.schedule.kind}"]
+    if training.gradient_surgery != "none":
+        how.append(f"gradient surgery: {training.gradient_surgery}")
+    if training.weighting != "fixed":
+        how.append(f"weights by {training.weighting}")
+    if training.accumulate > 1:
+        how.append(f"{training.accumulate} batches a step")
+    return "; ".join(how)
