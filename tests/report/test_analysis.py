@@ -11,14 +11,14 @@ from sklearn.decomposition import PCA
 from nearfar.report.analysis import (
     Prediction,
     accuracy_within,
-    agreement,
     confident_mistakes,
     entropy,
-    hardest,
+    label_suspects,
     mean_curve,
+    most_confused,
     nearest,
+    neighbor_agreement,
     principal_plane,
-    suspects,
     thinned,
 )
 
@@ -84,7 +84,7 @@ def test_neighbors_are_those_of_a_slow_search():
         expected = sorted(cosines, key=lambda other: -cosines[other])[:4]
         assert found[one].tolist() == expected
         shares.append(Counter(labels[other] for other in expected)[labels[one]] / 4)
-    assert agreement(vectors, labels, 4) == pytest.approx(np.mean(shares))
+    assert neighbor_agreement(vectors, labels, 4) == pytest.approx(np.mean(shares))
 
 
 def test_a_text_among_texts_of_another_class_is_suspected_and_nobody_else():
@@ -94,22 +94,17 @@ def test_a_text_among_texts_of_another_class_is_suspected_and_nobody_else():
     vectors = centers[truth] + source.normal(size=(40, 8)) * 0.3
     labels = ["ham" if place == 0 else "spam" for place in truth]
     labels[10] = "spam"  # a ham by its place
-    [found] = suspects(vectors, list(range(100, 140)), [f"t{place}" for place in range(40)], labels,
-                       {110: ["ham", "ham", "spam"]}, neighbors=5)  # fmt: skip
+    texts = [Prediction(100 + place, f"t{place}", label, label, {}) for place, label in enumerate(labels)]
+    [found] = label_suspects(vectors, texts, {110: ["ham", "ham", "spam"]}, neighbors=5)
     assert (found.row, found.text, found.label, found.suggested) == (110, "t10", "spam", "ham")
-    assert (found.share, found.said, found.tested) == (1.0, 2, 3)
+    assert (found.share, found.runs, found.tested) == (1.0, 2, 3)
 
 
 def test_doubt_below_the_share_is_no_suspicion():
     vectors = np.array([[1.0, 0], [1, 0.01], [1, 0.02], [1, 0.03]])
-    labels = ["a", "b", "b", "a"]
-    assert suspects(vectors, [0, 1, 2, 3], labels, labels, {}, neighbors=3, doubt=0.7) == []
-    assert [one.row for one in suspects(vectors, [0, 1, 2, 3], labels, labels, {}, neighbors=3, doubt=0.6)] == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    texts = [Prediction(row, "", label, label, {}) for row, label in enumerate("abba")]
+    assert label_suspects(vectors, texts, {}, neighbors=3, doubt=0.7) == []
+    assert [one.row for one in label_suspects(vectors, texts, {}, neighbors=3, doubt=0.6)] == [0, 1, 2, 3]
 
 
 def test_the_hardest_classes_are_the_worst_pair_and_who_is_taken_for_them():
@@ -117,9 +112,9 @@ def test_the_hardest_classes_are_the_worst_pair_and_who_is_taken_for_them():
     np.fill_diagonal(counts, 100)
     counts[1, 3], counts[3, 1] = 40, 30
     counts[4, 3] = 20
-    assert hardest(counts.tolist(), 2) == [1, 3]
-    assert hardest(counts.tolist(), 3) == [1, 3, 4]
-    assert hardest([[5, 1], [2, 5]], 4) == [0, 1]
+    assert most_confused(counts.tolist(), 2) == [1, 3]
+    assert most_confused(counts.tolist(), 3) == [1, 3, 4]
+    assert most_confused([[5, 1], [2, 5]], 4) == [0, 1]
 
 
 def test_accuracy_within_some_labels_forbids_all_others():
@@ -128,7 +123,7 @@ def test_accuracy_within_some_labels_forbids_all_others():
         predicted(1, "b", a=0.5, b=0.4, c=0.1),  # wrong
         predicted(2, "c", a=0.1, b=0.1, c=0.8),  # not asked
     ]
-    assert accuracy_within(seen, {"a", "b"}) == (0.5, 2)
+    assert accuracy_within(seen, {"a", "b"}) == 0.5
     assert accuracy_within(seen, {"z"}) is None
 
 

@@ -115,7 +115,7 @@ def test_a_report_is_written_anew_but_nothing_else_is_replaced_unasked(study, tm
         (["--out", "{folder}"], "this is a folder; give the name of a file."),
         (["--out", "{folder}/no/where.html"], "there is no folder"),
         (["--data", "sample:helpdesk"], "--data is for the report of a single model"),
-        (["--task", "sts"], "--task chooses what --data is predicted by; give that, too."),
+        (["--task", "sts"], "--task chooses the task that predicts --data; give --data, too."),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(study, tmp_path, call, arguments, why):
@@ -247,16 +247,16 @@ def test_a_model_without_class_head_shows_its_space(tmp_path, call):
     assert "objective.name = " in shown
     assert "Computed with " in shown
     assert "texts of pairs.csv" in shown
-    assert "cosines of 4 like and 28 random pairs" in shown
+    assert "cosines of 4 positive and 28 random pairs" in shown
     assert "before training, layer 0" in shown
     (tmp_path / "l.csv").write_text("text,label\na b,b\nc d,e\nf g,b\n")
     assert call("report", tmp_path / "pairs", "--data", tmp_path / "l.csv", "--out", tmp_path / "q.html")[0] == 0
     page = (tmp_path / "q.html").read_text(encoding="utf-8")
     assert "texts of l.csv" in page
-    assert "cosines of 0 like and 3 random pairs" in page
+    assert "cosines of 0 positive and 3 random pairs" in page
     (tmp_path / "pairs.csv").unlink()
     code, _, errors = call("report", tmp_path / "pairs", "--out", tmp_path / "r.html")
-    assert (code, "no geometry: no file of the run is there any more" in errors) == (0, True)
+    assert (code, "no geometry: no file of the run exists any more" in errors) == (0, True)
     assert '<section id="cosines">' not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 

@@ -14,10 +14,10 @@ import pytest
 from nearfar.errors import OutputError
 from nearfar.experiments.records import MAP, PREDICTIONS, TRIALS
 from nearfar.report import Source, read_source, render_page
-from nearfar.report.comparison import beside
+from nearfar.report.comparison import side_by_side
+from nearfar.report.journals import Conflicts, dev_scores, losses, parse, total_conflicts
 from nearfar.report.page import SECTIONS
 from nearfar.report.predictions import total_confusion
-from nearfar.report.training_curves import dev_scores, losses, meetings
 from tests.report.studies import CONTENDERS, EVIL, write_study
 
 VOID = {"meta", "br"}
@@ -141,7 +141,7 @@ def test_the_confusion_is_the_sum_of_the_predictions(source, study):
 
 def test_runs_that_know_other_classes_are_added_by_name(source):
     cell, order = ("trec", 1000), [3, 1, 0, 2, 5, 4]
-    [one, two, *_] = source.of(cell, "supcon")
+    [one, two, *_] = source.runs(cell, "supcon")
     turned = replace(
         two, labels=[two.labels[at] for at in order], confusion=np.array(two.confusion)[np.ix_(order, order)].tolist()
     )
@@ -151,31 +151,33 @@ def test_runs_that_know_other_classes_are_added_by_name(source):
 
 
 def test_conflicts_are_counted_over_all_steps_and_runs(page):
-    found = meetings(
+    entries = parse(
         [{"surgery": {"a / b": {"steps": 1, "conflicts": 1, "cosine": -0.5}}}, {"step": 2},
          {"surgery": {"a / b": {"steps": 1, "conflicts": 0, "cosine": 0.1}, "a / c": {"steps": 0, "conflicts": 0, "cosine": None}}}]
     )  # fmt: skip
-    assert found["a / b"] == (2, 1, pytest.approx(-0.2))
-    assert found["a / c"] == (0, 0, None)
+    found = total_conflicts(entries)
+    assert found == {"a / b": Conflicts(2, 1, pytest.approx(-0.2)), "a / c": Conflicts(0, 0, None)}
     assert "sst / sts" in Reader(page).texts["conflicts"]
 
 
 def test_the_steps_of_stages_follow_each_other():
-    journal = [
-        {"stage": 1, "kind": "step", "step": 1, "loss": 3.0},
-        {"stage": 1, "kind": "step", "step": 2, "loss": 2.0},
-        {"stage": 2, "kind": "step", "step": 1, "loss": 1.0},
-        {"stage": 2, "kind": "evaluation", "step": 1, "scores": {"accuracy": 0.5}, "metric": "accuracy"},
-        {"stage": 2, "kind": "step", "step": 2, "loss": None},
-    ]
+    journal = parse(
+        [
+            {"stage": 1, "kind": "step", "step": 1, "loss": 3.0},
+            {"stage": 1, "kind": "step", "step": 2, "loss": 2.0},
+            {"stage": 2, "kind": "step", "step": 1, "loss": 1.0},
+            {"stage": 2, "kind": "evaluation", "step": 1, "scores": {"accuracy": 0.5}, "metric": "accuracy"},
+            {"stage": 2, "kind": "step", "step": 2, "loss": None},
+        ]
+    )
     assert losses(journal) == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert dev_scores(journal, "f1_weighted") == [(3, 0.5)]
 
 
 def test_marks_of_one_size_stand_beside_each_other_inside_the_picture():
-    moved = beside([10, 10, 10, 200, 390], 0, 400, gap=20)
+    moved = side_by_side([10, 10, 10, 200, 390], 0, 400, gap=20)
     assert moved == [0, 20, 40, 200, 390]
-    assert max(beside([400] * 50, 0, 400)) <= 400 + 1e-9
+    assert max(side_by_side([400] * 50, 0, 400)) <= 400 + 1e-9
 
 
 def test_a_trial_without_predictions_and_map_leaves_lines_that_say_why(small, tmp_path):
@@ -203,7 +205,7 @@ def test_a_study_that_has_hardly_begun_is_shown_as_far_as_it_goes(tmp_path):
     write_study(tmp_path, sets=("cr",), rows=10, waiting=29)
     page = render_page(read_source(tmp_path))
     Reader(page)
-    assert "Nothing can be said yet" in page
+    assert "No verdict yet" in page
     assert "29 trials of 30 have not run yet" in page
 
 

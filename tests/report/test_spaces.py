@@ -11,6 +11,7 @@ import pytest
 from nearfar.experiments.records import Cell, DataSet, Plan, Record
 from nearfar.report import Source, render_page
 from nearfar.report.embedding_map import geometry
+from nearfar.report.markup import Markup, Missing
 from nearfar.report.spaces import by_set, cosines, embeds, layers
 from nearfar.report.tables import markdown, t_test
 from tests.report.test_page import Reader
@@ -26,7 +27,7 @@ def space(shift: float) -> dict[str, object]:
 
 @pytest.fixture
 def plain(tmp_path):
-    """Two contenders on two sets by five seeds, and the encoder as it was."""
+    """Two contenders on two sets by five seeds, and the untrained encoder."""
     cells, records = [], []
     for place, name in enumerate(("before", "simcse")):
         for seed in range(5):
@@ -65,35 +66,33 @@ def test_the_geometry_has_the_effective_rank(plain):
 
 
 def test_cosines_are_shares_of_all_pairs_of_all_runs(plain):
-    """The tallest bar of like pairs is 75 %; an encoder as it is stands for itself before training."""
-    made = cosines(plain)
-    body = made.body
-    assert made.title == "Cosines of like and of random pairs"
+    """The tallest bar of positive pairs is 75 %; an untrained encoder is shown once, not before and after."""
+    body = cosines(plain).code
     assert re.findall(r"<figcaption><b>([^<]*)</b>", body) == ["Not trained: before", "After training: simcse"]
-    assert body.count('aria-label="cosines of 20 like and 40 random pairs"') == 2
+    assert body.count('aria-label="cosines of 20 positive and 40 random pairs"') == 2
     tops = [float(y) for y in re.findall(r"L[\d.]+ ([\d.]+)", body)]
     bottom, top = 220 - 46, 32
     assert min(tops) == pytest.approx(bottom + (top - bottom) * 75 / (75 * 1.05), abs=0.01)
 
 
 def test_layers_are_means_over_the_runs(plain):
-    told = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(plain).body)
+    told = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(plain).code)
     assert told[:3] == [f"before, layer {n}: {value:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
     mean = np.mean([0.05 + 0.01 * seed for seed in range(5)])
     assert told[3:] == [f"simcse, layer {n}: {value - mean:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
-    assert "before training" not in layers(plain).body
+    assert "before training" not in layers(plain).code
 
 
 def test_where_all_are_trained_the_space_from_before_stands_once(plain):
     """It is the same for all of them."""
     moved = [replace(one, space={"before": space(0.0), "after": space(0.1)}) for one in plain.records]
     trained = replace(plain, records=tuple(moved))
-    body = cosines(trained).body
+    body = cosines(trained).code
     assert re.findall(r"<figcaption><b>([^<]*)</b>", body) == [
         "Before training", "After training: before", "After training: simcse"
     ]  # fmt: skip
-    assert "cosines of 4 like and 8 random pairs" in body
-    told = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(trained).body)
+    assert "cosines of 4 positive and 8 random pairs" in body
+    told = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(trained).code)
     assert told[:3] == [f"before training, layer {n}: {value:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
     assert len(told) == 9
 
@@ -113,28 +112,27 @@ def test_what_no_trial_measured_is_said_with_the_reason(plain):
     bare = replace(plain, records=tuple(replace(one, space={}, geometry={}, scores={"spearman": 0.5})
                                         for one in plain.records))  # fmt: skip
     for make in (by_set, cosines, layers, geometry):
-        assert make(bare).empty
+        assert isinstance(make(bare), Missing)
     uneven = replace(plain, records=tuple(
         replace(one, space={"after": {**space(0.0), "layers": [0.1] * (1 + one.seed), "histogram": space(0)["histogram"]}})
         for one in plain.records))  # fmt: skip
-    assert layers(uneven).empty, "layers of several depths have no mean"
-    assert not cosines(uneven).empty
+    assert isinstance(layers(uneven), Missing), "layers of several depths have no mean"
+    assert isinstance(cosines(uneven), Markup)
     nothing = {"edges": EDGES, "positive": [0] * 4, "random": [0] * 4}
     alone = replace(plain, records=tuple(
         replace(one, space={"after": {"histogram": nothing, "layers": [None]}}) for one in plain.records))  # fmt: skip
     Reader(render_page(alone))
     for make in (cosines, layers):
-        assert make(alone).empty, "no axes without anything on them"
-        assert "It takes two texts at least" in make(alone).body
+        assert "It takes at least two texts" in make(alone).reason, "no axes without anything on them"
 
 
 def test_random_pairs_alone_are_told_to_be_alone(plain):
-    """Plain texts say of no two that they are like."""
-    assert "random pairs only" not in cosines(plain).body
+    """Plain texts say of no two that they are a positive pair."""
+    assert "random pairs only" not in cosines(plain).code
     lone = {"histogram": {"edges": EDGES, "positive": [0] * 4, "random": [0, 4, 2, 2]}, "layers": [0.5, 0.4]}
-    body = cosines(replace(plain, records=tuple(replace(one, space={"after": lone}) for one in plain.records))).body
-    assert "Which pairs are like is not known here, so there are random pairs only." in body
-    assert 'aria-label="cosines of 0 like and 40 random pairs"' in body
+    body = cosines(replace(plain, records=tuple(replace(one, space={"after": lone}) for one in plain.records))).code
+    assert "Which pairs are positive is not known here, so there are random pairs only." in body
+    assert 'aria-label="cosines of 0 positive and 40 random pairs"' in body
 
 
 def test_a_folder_is_an_encoder_by_its_card(tmp_path):

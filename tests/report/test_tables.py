@@ -13,7 +13,7 @@ from nearfar.errors import SettingError
 from nearfar.experiments.records import cell_name
 from nearfar.experiments.statistics import holm
 from nearfar.report import FORMATS, Source, render
-from nearfar.report.tables import CSV_COLUMNS, best, comparisons, conclusion, t_test, word
+from nearfar.report.tables import CSV_COLUMNS, best, comparisons, conclusion, short_verdict, t_test
 
 
 def by_hand(source, data, limit, contender):
@@ -86,7 +86,7 @@ def test_values_that_look_the_same_are_best_together(source):
 def test_of_errors_the_lowest_is_best(source):
     lower = Source(replace(source.plan, metric="mse"), source.records)
     assert best(lower, [0.5, 0.2, 0.4]) == {1}
-    assert (lower.scale, lower.unit) == (1.0, "mean squared error")
+    assert (lower.metric.scale, lower.metric.unit) == (1.0, "mean squared error")
 
 
 def test_names_cannot_break_a_table(source):
@@ -131,11 +131,11 @@ def test_one_run_has_no_mean_over_its_splits_and_no_deviation(source, tmp_path):
 
 
 def test_the_verdict_words_are_no_more_certain_than_the_runs(source):
-    words = {(one.data, one.contender): word(one) for one in comparisons(source)}
+    words = {(one.data, one.contender): short_verdict(one) for one in comparisons(source)}
     assert words["trec 100", "triple-entropy"] == "no significant difference"
     assert words["trec 100", "supcon"] == "better"
     few = Source(source.plan, tuple(record for record in source.records if record.seed == 2 and record.fold < 3))
-    assert {word(one) for one in comparisons(few)} == {"too few runs"}
+    assert {short_verdict(one) for one in comparisons(few)} == {"too few runs"}
     assert all("oo few runs" in sentence for sentence in conclusion(few))
 
 

@@ -13,11 +13,11 @@ from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
 from nearfar.pipeline import train
 from nearfar.report import read_source, render_page
+from nearfar.report.journals import conflict_curves, parse
 from nearfar.report.predictions import mistakes
-from nearfar.report.run_predictions import probe
-from nearfar.report.sources import TaskErrors
-from nearfar.report.task_mistakes import look
-from nearfar.report.training_curves import encounters
+from nearfar.report.run_predictions import add_predictions
+from nearfar.report.sources import TaskErrors, TaskMistake
+from nearfar.report.task_mistakes import add_dev_mistakes
 from tests.experiments.studies import in_process
 from tests.report.test_page import Reader
 from tests.training.task_runs import task_recipe, write_all
@@ -85,7 +85,7 @@ def test_conflicts_are_drawn_along_the_steps(run):
         assert f"</svg>{pair}</li>" in page
 
 
-def test_encounters_are_means_over_stretches_of_the_run():
+def test_conflict_curves_are_means_over_stretches_of_the_run():
     """Conflict in every step of the second half: 100 steps become ten points of ten; others' meetings do not count."""
     journal = [
         {"kind": "step", "step": step, "surgery": {
@@ -95,67 +95,66 @@ def test_encounters_are_means_over_stretches_of_the_run():
         for step in range(1, 101)
     ]  # fmt: skip
     journal.insert(3, {"kind": "evaluation", "step": 3, "scores": {}})
-    shares, cosines = encounters(journal, "a / b")
+    shares, cosines = conflict_curves(parse(journal), "a / b")
     assert shares == [(pytest.approx(5.5 + 10 * at), 100.0 * (at >= 5)) for at in range(10)]
     assert [value for _, value in cosines] == pytest.approx([0.05] * 5 + [-0.5] * 5)
-    assert encounters(journal, "a / c") == ([], [])
-    assert encounters(journal[:3], "a / b")[1] == [(1, 0.1), (2, 0.0), (3, 0.1)]
+    assert conflict_curves(parse(journal), "a / c") == ([], [])
+    assert conflict_curves(parse(journal[:3]), "a / b")[1] == [(1, 0.1), (2, 0.0), (3, 0.1)]
 
 
 def test_every_task_has_its_mistakes_on_its_own_dev_rows(run):
     """Without a file: dev rows that are a share are drawn again, those of a file are read; as many as the scores say."""
-    source, notes = look(read_source(run / "model"))
+    source, notes = add_dev_mistakes(read_source(run / "model"))
     metrics = json.loads((run / "model" / "metrics.json").read_text())["dev"]
     errors = {one.task: one for one in source.errors}
     assert notes == []
-    assert {task: (one.rows, one.seen, one.total) for task, one in errors.items()} == {
+    assert {task: (one.rows, one.checked, one.total) for task, one in errors.items()} == {
         "kind": ("dev rows", 10, 10), "same": ("dev rows", 6, 6), "close": ("dev rows", 12, 12),
     }  # fmt: skip
     for task in ("kind", "same"):
-        assert errors[task].wrong == round((1 - metrics[task]["accuracy"]) * errors[task].seen)
-        assert all(row["said"] != row["truth"] for row in errors[task].worst)
+        assert errors[task].wrong == round((1 - metrics[task]["accuracy"]) * errors[task].checked)
+        assert all(row.predicted != row.truth for row in errors[task].worst)
     assert len(errors["close"].worst) == 10
     rows = read(str(run / "close-dev.jsonl"))
     answers = load_tasks(run / "model").predict("close", rows.texts)
     off = [abs(answer.score - score) for answer, score in zip(answers, rows.scores, strict=True)]
     worst = errors["close"].worst[0]
-    assert worst["sure"] == pytest.approx(max(off), abs=1e-5)
-    assert worst["texts"] == [column[off.index(max(off))] for column in rows.texts]
+    assert worst.size == pytest.approx(max(off), abs=1e-5)
+    assert worst.texts == tuple(column[off.index(max(off))] for column in rows.texts)
     page = render_page(source)
     text = Reader(page).texts["mistakes"]
     for one in errors.values():
         for row in one.worst:
-            assert " ⟷ ".join(row["texts"]) in text
-            assert f"{row['sure']:.3f}" in text
-    assert "12 rows looked at." in text
+            assert " ⟷ ".join(row.texts) in text
+            assert f"{row.size:.3f}" in text
+    assert "12 rows evaluated." in text
     assert errors["same"].wrong
     assert f"{errors['same'].wrong} of 6 rows wrong." in text
 
 
 def test_a_task_without_mistakes_is_told_so(run):
-    clean, other = TaskErrors("kind", "dev rows", 10, 10, 0), TaskErrors("same", "dev rows", why="it is gone.")
+    clean, other = TaskErrors("kind", "dev rows", 10, 10, 0), TaskErrors("same", "dev rows", reason="it is gone.")
     source = replace(read_source(run / "model"), errors=(clean, other))
     section = mistakes(source)
-    assert section.empty
-    assert section.body == "kind, dev rows: none of 10 rows is wrong. same: it is gone."
-    row = {"line": 3, "texts": ["<b>"], "truth": "x", "said": "y", "sure": 0.75}
+    assert section.reason == "kind, dev rows: none of 10 rows is wrong. same: it is gone."
+    row = TaskMistake(3, ("<b>",), "x", "y", 0.75)
     shown = mistakes(replace(source, errors=(clean, TaskErrors("same", "dev rows", 9, 9, 1, (row,), "Probability"))))
-    assert "&lt;b&gt;" in shown.body
-    assert "none of 10 rows is wrong." in shown.body
+    assert "&lt;b&gt;" in shown.code
+    assert "none of 10 rows is wrong." in shown.code
 
 
 def test_many_rows_are_looked_at_in_part(run, monkeypatch):
     monkeypatch.setattr("nearfar.report.task_mistakes.ROWS", 7)
-    source, _ = look(read_source(run / "model"))
-    assert [(one.seen, one.total) for one in source.errors] == [(7, 10), (6, 6), (7, 12)]
-    assert "7 of 12 rows looked at." in Reader(render_page(source)).texts["mistakes"]
+    source, _ = add_dev_mistakes(read_source(run / "model"))
+    assert [(one.checked, one.total) for one in source.errors] == [(7, 10), (6, 6), (7, 12)]
+    assert "7 of 12 rows evaluated." in Reader(render_page(source)).texts["mistakes"]
 
 
 def test_dev_rows_that_are_gone_are_told_and_the_others_shown(run):
     file, aside = run / "close-dev.jsonl", run / "away.jsonl"
     file.rename(aside)
     try:
-        source, notes = look(read_source(run / "model"))
+        source, notes = add_dev_mistakes(read_source(run / "model"))
     finally:
         aside.rename(file)
     (note,) = notes
@@ -172,11 +171,11 @@ def test_a_file_without_its_training_rows_is_enough(run):
     for name, aside in away.items():
         (run / name).rename(aside)
     try:
-        source, notes = look(read_source(run / "model"))
+        source, notes = add_dev_mistakes(read_source(run / "model"))
     finally:
         for name, aside in away.items():
             aside.rename(run / name)
-    assert [one.task for one in source.errors if one.why is None] == ["same", "close"]
+    assert [one.task for one in source.errors if one.reason is None] == ["same", "close"]
     assert len(notes) == 1
 
 
@@ -185,7 +184,7 @@ def test_a_model_without_dev_rows_says_where_others_can_come_from(run, tmp_path)
         run, training={"epochs": 1, "max_steps": 1}, tasks=("kind",), kind_data={"dev": 0},
     )  # fmt: skip
     train(recipe, tmp_path / "model")
-    source, notes = look(read_source(tmp_path / "model"))
+    source, notes = add_dev_mistakes(read_source(tmp_path / "model"))
     assert "its recipe has no dev rows; 'nearfar report MODEL --task NAME --data FILE'" in notes[0]
     assert "no dev rows" in Reader(render_page(source)).texts["mistakes"]
 
@@ -202,7 +201,7 @@ def test_the_command_shows_mistakes_of_all_tasks_or_of_one_on_a_file(run, tmp_pa
     assert status == 0, errors
     text = Reader((tmp_path / "one.html").read_text()).texts["mistakes"]
     assert "close, scores.jsonl" in text
-    assert "32 rows looked at." in text
+    assert "32 rows evaluated." in text
     status, _, errors = in_process("report", run / "model", "--data", run / "texts.csv", "--task", "close")
     assert status == 1
     assert "task 'close' reads pairs of texts" in errors
@@ -213,8 +212,8 @@ def test_a_task_is_shown_on_a_file_and_has_to_be_named(run, tmp_path):
     source = read_source(run / "model")
     rows = read(str(run / "texts.csv"))
     with pytest.raises(SettingError, match="several tasks; name one with --task: kind, same, close"):
-        probe(source, rows, tmp_path)
-    probed, notes = probe(source, rows, tmp_path, task="kind")
+        add_predictions(source, rows, tmp_path)
+    probed, notes = add_predictions(source, rows, tmp_path, task="kind")
     read_page = Reader(render_page(probed))
     assert notes == []
     assert "40 predictions wrong" in read_page.texts["confusion"]
@@ -222,7 +221,7 @@ def test_a_task_is_shown_on_a_file_and_has_to_be_named(run, tmp_path):
 
 
 def test_a_task_of_pairs_has_mistakes_but_no_map(run, tmp_path):
-    probed, notes = probe(read_source(run / "model"), read(str(run / "labels.jsonl")), tmp_path, task="same")
+    probed, notes = add_predictions(read_source(run / "model"), read(str(run / "labels.jsonl")), tmp_path, task="same")
     read_page = Reader(render_page(probed))
     assert notes == ["no map: the task compares two texts, and a pair has no vector of its own"]
     assert " ⟷ " in read_page.texts["mistakes"]
@@ -230,4 +229,4 @@ def test_a_task_of_pairs_has_mistakes_but_no_map(run, tmp_path):
 
 def test_a_task_of_scores_has_no_classes_to_show(run, tmp_path):
     with pytest.raises(SettingError, match="task 'close' predicts a score"):
-        probe(read_source(run / "model"), read(str(run / "texts.csv")), tmp_path, task="close")
+        add_predictions(read_source(run / "model"), read(str(run / "texts.csv")), tmp_path, task="close")

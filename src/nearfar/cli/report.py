@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearfar.errors import OutputError, SettingError, did_you_mean
 from nearfar.files import unwritable, write_atomic
@@ -13,12 +12,9 @@ from nearfar.report import FORMATS, Source, read_source, render, render_page
 from nearfar.report.page import GENERATOR
 from nearfar.report.spaces import embeds
 
-if TYPE_CHECKING:
-    from nearfar.data import Records
-
 PAGE = "report.html"
 ENDINGS = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
-"""What a file is to be by its name, where no format is asked for."""
+"""The format by the ending of the file, where --format is not given."""
 
 
 def report_command(
@@ -39,17 +35,17 @@ def report_command(
             f"--format is {', '.join(known[:-1])} or {known[-1]}, got {form!r}.{did_you_mean(form, known)}"
         )
     if task is not None and data is None:
-        raise SettingError("--task chooses what --data is predicted by; give that, too.")
+        raise SettingError("--task chooses the task that predicts --data; give --data, too.")
     target = out or (PAGE if form == "html" else "-")
     _check(target, overwrite=overwrite)
     source = read_source(Path(folder))
     with tempfile.TemporaryDirectory(prefix="nearfar-report-") as scratch:
+        notes: list[str] = []
         if data is not None:
-            source = _probed(source, data, task, Path(scratch), batch_size)
-        elif source.tasks and form == "html":
-            source = _looked(source, batch_size)
-        elif source.single and form == "html":
-            source = _surveyed(source, None, batch_size)
+            source, notes = _with_file(source, data, task, Path(scratch), batch_size)
+        elif form == "html":
+            source, notes = _with_run_rows(source, batch_size)
+        sys.stderr.writelines(f"note: {note}\n" for note in notes)
         text = render_page(source) if form == "html" else render(source, form)
     if target == "-":
         sys.stdout.write(text)
@@ -58,54 +54,42 @@ def report_command(
     sys.stderr.write(f"written to {target}\n")
 
 
-def _probed(source: Source, data: str, task: str | None, scratch: Path, batch_size: int) -> Source:
-    """The run with its predictions for a file."""
-    if not source.single:
+def _with_file(source: Source, data: str, task: str | None, scratch: Path, batch_size: int) -> tuple[Source, list[str]]:
+    """Add what the model predicts for a file, or the geometry of its texts, and notes."""
+    if source.home is None:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
     from nearfar.data import Layout, read
 
     records = read(data, Layout())
-    if source.home is not None and task is None and embeds(source.home):
-        return _surveyed(source, records, batch_size)
+    if task is None and embeds(source.home):
+        from nearfar.report.run_geometry import add_geometry
+
+        return add_geometry(source, records, batch_size=batch_size)
     if source.tasks:
-        from nearfar.report.task_mistakes import has_no_chances, look_at
+        from nearfar.report.task_mistakes import add_file_mistakes, lacks_probabilities
 
-        if source.home is not None and has_no_chances(source.home, task):
-            return look_at(source, records, task, batch_size=batch_size)
-    from nearfar.report.run_predictions import probe
+        if lacks_probabilities(source.home, task):
+            return add_file_mistakes(source, records, task, batch_size=batch_size), []
+    from nearfar.report.run_predictions import add_predictions
 
-    source, notes = probe(source, records, scratch, task=task, batch_size=batch_size)
-    _note(notes)
-    return source
+    return add_predictions(source, records, scratch, task=task, batch_size=batch_size)
 
 
-def _looked(source: Source, batch_size: int) -> Source:
-    """The run on several tasks with its mistakes on their dev rows."""
-    from nearfar.report.task_mistakes import look
+def _with_run_rows(source: Source, batch_size: int) -> tuple[Source, list[str]]:
+    """Add the mistakes of a multi-task run on its dev rows, or the geometry of an encoder on its own texts."""
+    if source.tasks:
+        from nearfar.report.task_mistakes import add_dev_mistakes
 
-    source, notes = look(source, batch_size=batch_size)
-    _note(notes)
-    return source
-
-
-def _surveyed(source: Source, records: Records | None, batch_size: int) -> Source:
-    """The run with the geometry of its texts, where it is an encoder."""
+        return add_dev_mistakes(source, batch_size=batch_size)
     if source.home is None or not embeds(source.home):
-        return source
-    from nearfar.report.run_geometry import survey
+        return source, []
+    from nearfar.report.run_geometry import add_geometry
 
-    source, notes = survey(source, records, batch_size=batch_size)
-    _note(notes)
-    return source
-
-
-def _note(notes: list[str]) -> None:
-    for note in notes:
-        sys.stderr.write(f"note: {note}\n")
+    return add_geometry(source, None, batch_size=batch_size)
 
 
 def _check(target: str, *, overwrite: bool) -> None:
-    """Refuse what cannot be written; an older report may be replaced without asking."""
+    """Refuse a target that cannot be written; an older report may be replaced without --overwrite."""
     path = Path(target)
     if target == "-":
         return

@@ -1,107 +1,132 @@
-"""The whole page: one file that asks nobody for anything."""
+"""The whole page: one HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Sequence
 from importlib import resources
+from typing import NamedTuple
 
 from nearfar import __version__
 from nearfar.errors import counted
 from nearfar.report import comparison, embedding_map, predictions, settings, spaces, training_curves
-from nearfar.report.markup import Section, listed, said
+from nearfar.report.markup import NOTHING, Markup, Missing, join, listed, tag
 from nearfar.report.sources import Source
 from nearfar.report.tables import conclusion, lines
 
 GENERATOR = "nearfar"
-"""By this name a page is known to be a report, which may be written anew."""
-
+"""The name by which a page is recognized as a report, which may be replaced."""
 ABSENT = "absent"
+SINGLE = Missing("A single run has nothing to compare; 'nearfar study run' compares contenders over seeds and folds.")
+
+
+class Section(NamedTuple):
+    """A part of the page with its own heading."""
+
+    name: str
+    """Its anchor."""
+    title: str
+    build: Callable[[Source], Markup | Missing]
+    compares: bool = False
+    """Whether it needs several contenders, and so a study."""
+
 
 SECTIONS = (
-    comparison.scores, spaces.by_set, comparison.differences, comparison.by_size, comparison.by_classes,
-    training_curves.learning_curves, predictions.per_class, predictions.confusion, predictions.hard_labels,
-    predictions.confidence, predictions.mistakes, embedding_map.embedding_map, embedding_map.geometry, spaces.cosines,
-    spaces.layers, embedding_map.label_errors, training_curves.conflicts, comparison.cost, comparison.failures,
-    settings.provenance,
-)  # fmt: skip
+    Section("scores", "Scores", comparison.scores),
+    Section("sets", "Scores on each set of scored pairs", spaces.by_set),
+    Section("differences", "Differences to the baseline", comparison.differences, compares=True),
+    Section("size", "Gain by training set size", comparison.by_size, compares=True),
+    Section("classes", "Scores by number of classes", comparison.by_classes, compares=True),
+    Section("curves", "Learning curves", training_curves.learning_curves),
+    Section("per-class", "F1 per class", predictions.per_class),
+    Section("confusion", "Confusion matrix", predictions.confusion),
+    Section("hard", "Most confused classes", predictions.confused_classes),
+    Section("confidence", "Confidence", predictions.confidence),
+    Section("mistakes", "Most confident mistakes", predictions.mistakes),
+    Section("map", "Embedding map", embedding_map.embedding_map),
+    Section("geometry", "Embedding geometry", embedding_map.geometry),
+    Section("cosines", "Cosine similarity of positive and random pairs", spaces.cosines),
+    Section("layers", "Anisotropy by layer", spaces.layers),
+    Section("labels", "Suspected label errors", embedding_map.label_errors),
+    Section("conflicts", "Gradient conflicts between tasks", training_curves.conflicts),
+    Section("cost", "Cost", comparison.cost),
+    Section("failed", "Failed trials", comparison.failures),
+    Section("settings", "Settings and versions", settings.provenance),
+)
 
 
 def render_page(source: Source) -> str:
-    """A report as HTML: styles, scripts and pictures are inside, and its policy forbids to load anything."""
+    """A report as HTML with its styles, scripts and charts inside; its policy forbids loading anything."""
     style, script = _resource("page.css"), _resource("page.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    sections = [make(source) for make in SECTIONS]
-    shown = "".join(_section(one) for one in sections if not one.empty)
+    built = [(one, SINGLE if source.single and one.compares else one.build(source)) for one in SECTIONS]
+    shown = [(one, body) for one, body in built if isinstance(body, Markup)]
+    absent = [(one, body.reason) for one, body in built if isinstance(body, Missing)]
+    sections = [tag("section", tag("h2", one.title), body, id=one.name) + Markup("\n") for one, body in shown]
+    contents = _contents([one for one, _ in shown], absent=bool(absent))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="generator" content="{GENERATOR} {said(__version__)}">\n'
-        f"<title>{said(source.plan.name)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f"{_header(source)}\n{_contents(sections)}\n<main>\n{shown}{_absent(sections)}</main>\n"
-        f'<footer>Written by nearfar {said(__version__)}. <a href="#top">Back to the top</a></footer>\n'
+        f'<meta name="generator" content="{GENERATOR} {join(__version__)}">\n'
+        f"{tag('title', source.plan.name)}\n<style>{style}</style>\n</head>\n<body>\n{_header(source)}\n"
+        f"{contents}\n<main>\n{join(*sections, _absent(absent))}</main>\n"
+        f'<footer>Written by nearfar {join(__version__)}. <a href="#top">Back to the top</a></footer>\n'
         f'<div id="tip" role="tooltip" hidden></div>\n<script>{script}</script>\n</body>\n</html>\n'
     )
 
 
-def lead(source: Source) -> str:
-    """What was compared, on what, how: one sentence of markup."""
+def lead(source: Source) -> Markup:
+    """What was compared, on which data and how, in one sentence."""
     plan = source.plan
     if source.single:
         splits = [record.data for record in source.done]
-        measured = f", measured on {said(listed(splits))}" if splits else ""
+        measured = join(", measured on ", listed(splits)) if splits else NOTHING
         what = (
-            f"on the tasks {said(listed(list(source.tasks)))}" if source.tasks else f"of <b>{said(plan.baseline)}</b>"
+            join("on the tasks ", listed(list(source.tasks))) if source.tasks else join("of ", tag("b", plan.baseline))
         )
-        return f"One run {what}{measured}."
-    others = [f"<b>{said(name)}</b>" for name in source.contenders[1:]]
-    names = [line.name for line in lines(source)]
-    sets = said(listed(names)) if 0 < len(names) <= 8 else counted(len(names), "data set")
-    against = f"{listed(others)} against the baseline <b>{said(plan.baseline)}</b>" if others else (
-        f"<b>{said(plan.baseline)}</b> alone")  # fmt: skip
+        return join("One run ", what, measured, ".")
+    names = [line.cell.name for line in lines(source)]
+    sets = listed(names) if 0 < len(names) <= 8 else counted(len(names), "data set")
+    others = [tag("b", name) for name in source.contenders[1:]]
+    baseline = tag("b", plan.baseline)
+    against = join(listed(others), " against the baseline ", baseline) if others else join(baseline, " alone")
     how = f"{counted(len(plan.seeds), 'seed')} × {counted(plan.folds, 'fold')}"
-    return f"{against} on {sets}: {said(source.metric)} over {how}."
+    return join(against, " on ", sets, f": {source.metric.title} over {how}.")
 
 
-def _header(source: Source) -> str:
+def _header(source: Source) -> Markup:
     verdicts = conclusion(source)
     if not verdicts and not source.single:
-        verdicts = ["Nothing can be said yet: no contender has a finished run in common with the baseline."]
-    said_verdicts = "".join(f'<p class="verdict">{said(sentence)}</p>' for sentence in verdicts)
-    figures = "".join(
-        f"<div><dt>{said(what)}</dt><dd>{said(much)}</dd></div>" for what, much in comparison.summary_line(source)
+        verdicts = ["No verdict yet: no contender has a finished run in common with the baseline."]
+    figures = (tag("div", tag("dt", name), tag("dd", value)) for name, value in comparison.summary_line(source))
+    return tag(
+        "header",
+        tag("p", "Run" if source.single else "Study", class_="kind"),
+        tag("h1", source.plan.name),
+        tag("p", lead(source), class_="lead"),
+        *(tag("p", sentence, class_="verdict") for sentence in verdicts),
+        tag("dl", *figures),
+        id="top",
     )
-    kind = "Run" if source.single else "Study"
-    return (
-        f'<header id="top"><p class="kind">{kind}</p><h1>{said(source.plan.name)}</h1>'
-        f'<p class="lead">{lead(source)}</p>'
-        f"{said_verdicts}<dl>{figures}</dl></header>"
-    )
 
 
-def _contents(sections: list[Section]) -> str:
-    named = [(one.name, one.title) for one in sections if not one.empty]
-    named += [(ABSENT, "Not shown")] if len(named) < len(sections) else []
-    links = "".join(f'<li><a href="#{name}">{said(title)}</a></li>' for name, title in named)
-    return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+def _contents(shown: Sequence[Section], *, absent: bool) -> Markup:
+    named = [(one.name, one.title) for one in shown] + ([(ABSENT, "Not shown")] if absent else [])
+    links = (tag("li", tag("a", title, href=f"#{name}")) for name, title in named)
+    return tag("nav", tag("ul", *links), aria_label="Sections")
 
 
-def _absent(sections: list[Section]) -> str:
-    """What there is nothing to show of, and why: one line each."""
-    empty = [one for one in sections if one.empty]
-    if not empty:
-        return ""
-    reasons = "".join(f'<div id="{one.name}"><dt>{said(one.title)}</dt><dd>{one.body}</dd></div>' for one in empty)
-    return f'<section id="{ABSENT}"><h2>Not shown</h2><dl class="absent">{reasons}</dl></section>\n'
-
-
-def _section(one: Section) -> str:
-    return f'<section id="{one.name}"><h2>{said(one.title)}</h2>{one.body}</section>\n'
+def _absent(sections: Sequence[tuple[Section, str]]) -> Markup:
+    """Sections without data, and why: one line each."""
+    reasons = (tag("div", tag("dt", one.title), tag("dd", reason), id=one.name) for one, reason in sections)
+    body = tag("h2", "Not shown") + tag("dl", *reasons, class_="absent")
+    return tag("section", body, id=ABSENT) + Markup("\n") if sections else NOTHING
 
 
 def _resource(name: str) -> str:

@@ -1,236 +1,230 @@
-"""Sections that look into the predictions: classes, confusion, hard labels, confidence, mistakes."""
+"""Sections about predictions: F1 per class, confusion matrix, most confused classes, confidence, mistakes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import counted
-from nearfar.experiments.records import cell_name
 from nearfar.report import svg
-from nearfar.report.analysis import Prediction, accuracy_within, confident_mistakes, entropy, hardest
-from nearfar.report.markup import (
-    Column,
-    Section,
-    cut,
-    folded,
-    legend,
-    missing,
-    note,
-    panel,
-    said,
-    section,
-    side_by_side,
-    table,
-    tabs,
-)
-from nearfar.report.sources import Source, TaskErrors
+from nearfar.report.analysis import accuracy_within, confident_mistakes, entropy, most_confused
+from nearfar.report.elements import Column, details, note, numbers, panel, panels, strings, table, tabs
+from nearfar.report.markup import NOTHING, Content, Markup, Missing, cut, join, tag
+from nearfar.report.sources import DataCell, Source, TaskErrors
 
 SHOWN_CLASSES = 30
-"""Classes in the picture of F1; the table has them all."""
+"""Most classes in the chart of F1; the table has them all."""
 DRAWN_CONFUSION = 20
-"""Classes up to which the confusion is drawn; of more, the most common mistakes are listed."""
+"""Most classes for which the confusion matrix is drawn; of more, the most common mistakes are listed."""
 BINS = 20
-HARD = 4
+CONFUSED = 4
+"""Number of classes in the section on the most confused classes."""
 
-NO_CLASSES = "No data set here has classes."
-NO_PREDICTIONS = "No run left predictions of classes (predictions.jsonl)."
-NO_SINGLE_PREDICTIONS = "The run's folder has no predictions; 'nearfar report MODEL --data FILE' makes some."
+NO_CLASSES = Missing("No data set here has classes.")
 
 
-def per_class(source: Source) -> Section:
-    """F1 of every class, contender by contender."""
-    parts = []
-    for cell in source.cells:
-        labels = source.labels(cell)
-        values = {
-            (label, place): float(np.mean(found))
-            for place, name in enumerate(source.contenders)
-            for label in labels
-            if (found := [run.per_class[label]["f1"] for run in source.of(cell, name)
-                          if run.per_class.get(label, {}).get("support", 0) > 0])
-        }  # fmt: skip
-        if values:
-            parts.append((cell_name(*cell), _class_part(source, cell, labels, values)))
+def no_predictions(source: Source) -> Missing:
+    """Why there are no predictions."""
+    if source.single:
+        return Missing("The run's folder has no predictions; 'nearfar report MODEL --data FILE' makes some.")
+    return Missing("No run left predictions of classes (predictions.jsonl).")
+
+
+def per_class(source: Source) -> Markup | Missing:
+    """F1 of every class for each contender."""
+
+    def build(cell: DataCell) -> Markup | None:
+        values: dict[str, dict[int, float]] = {}
+        for series, name in enumerate(source.contenders):
+            for label in source.labels(cell):
+                entries = [run.per_class.get(label, {}) for run in source.runs(cell, name)]
+                if scores := [entry["f1"] for entry in entries if entry.get("support", 0) > 0]:
+                    values.setdefault(label, {})[series] = 100 * float(np.mean(scores))
+        return _class_scores(source, cell, values) if values else None
+
+    parts = source.by_cell(build)
     if not parts:
-        return missing("per-class", "F1 of each class", NO_CLASSES)
+        return NO_CLASSES
     remark = "F1 × 100, mean over the runs whose test rows have the class; the hardest class of the baseline first."
-    names = [] if source.single else source.contenders
-    return section("per-class", "F1 of each class", legend(names), tabs(parts), note(remark))
+    return svg.legend([] if source.single else source.contenders) + tabs(parts) + note(remark)
 
 
-def confusion(source: Source) -> Section:
-    """Which class is taken for which."""
-    parts = []
-    for cell in source.cells:
-        labels = source.labels(cell)
-        panels = []
+def confusion(source: Source) -> Markup | Missing:
+    """Which class is predicted for which."""
+
+    def build(cell: DataCell) -> Markup | None:
+        labels, pictures = source.labels(cell), []
         for name in source.contenders:
             counts = total_confusion(source, cell, name)
             if counts is not None and len(labels) <= DRAWN_CONFUSION:
-                wrong = int(counts.sum() - np.trace(counts))
-                remark = f"{wrong:,} of {counts.sum():,} predictions wrong"
-                panels.append(panel(name, _heatmap(counts, labels), remark))
+                remark = f"{int(counts.sum() - np.trace(counts)):,} of {counts.sum():,} predictions wrong"
+                pictures.append(panel(name, _heatmap(counts, labels), remark))
             elif counts is not None:
-                panels.append(panel(name, _common_mistakes(counts, labels), "the most common mistakes"))
-        if panels:
-            parts.append((cell_name(*cell), side_by_side(panels)))
+                pictures.append(panel(name, _common_mistakes(counts, labels), "the most common mistakes"))
+        return panels(pictures) if pictures else None
+
+    parts = source.by_cell(build)
     if not parts:
-        return missing("confusion", "Confusion", NO_CLASSES)
+        return NO_CLASSES
     remark = (
-        "Rows are the true classes, columns the predicted ones: percent of the row, over all runs. Right is blue, "
+        "Rows are the true classes, columns the predicted ones: percent of the row, over all runs. Correct is blue, "
         "wrong is orange."
     )
-    return section("confusion", "Confusion", tabs(parts), note(remark))
+    return tabs(parts) + note(remark)
 
 
-def hard_labels(source: Source) -> Section:
-    """Accuracy among the classes that are most taken for each other."""
-    title = "A hard set of labels"
+def confused_classes(source: Source) -> Markup | Missing:
+    """Accuracy among the classes that are confused most."""
     rows = []
     for cell in source.cells:
         labels = source.labels(cell)
-        tables = [found for name in source.contenders if (found := total_confusion(source, cell, name)) is not None]
-        if len(labels) <= HARD or not tables:
-            continue
-        shares = sum(found / max(1, found.sum()) for found in tables)  # every contender has the same say
-        chosen = {labels[place] for place in hardest((1e6 * np.asarray(shares)).tolist(), HARD)}
-        reached = [accuracy_within(source.predictions(cell, name), chosen) for name in source.contenders]
-        if any(entry is not None for entry in reached):
-            shown = ["–" if entry is None else f"{100 * entry[0]:.2f}" for entry in reached]
-            rows.append([said(cell_name(*cell)), said(", ".join(sorted(chosen))), *shown])
+        counts = [total_confusion(source, cell, name) for name in source.contenders]
+        shares = [one / max(1, one.sum()) for one in counts if one is not None]  # every contender has equal weight
+        if len(labels) > CONFUSED and shares:
+            chosen = {labels[index] for index in most_confused((1e6 * np.sum(shares, axis=0)).tolist(), CONFUSED)}
+            accuracies = [accuracy_within(source.predictions(cell, name), chosen) for name in source.contenders]
+            if any(accuracy is not None for accuracy in accuracies):
+                shown = ["–" if accuracy is None else f"{100 * accuracy:.2f}" for accuracy in accuracies]
+                rows.append([cell.name, ", ".join(sorted(chosen)), *shown])
     if not rows:
-        enough = any(len(source.labels(cell)) > HARD for cell in source.cells)
-        why = (NO_SINGLE_PREDICTIONS if source.single else NO_PREDICTIONS) if enough else (
-            f"Needs a data set with more than {HARD} classes.")  # fmt: skip
-        return missing("hard", title, why)
-    columns = [Column("Data"), Column("Labels"), *(Column(said(name), "num") for name in source.contenders)]
+        enough = any(len(source.labels(cell)) > CONFUSED for cell in source.cells)
+        return no_predictions(source) if enough else Missing(f"Needs a data set with more than {CONFUSED} classes.")
     remark = (
-        f"Accuracy × 100 on the rows of the {HARD} classes that all contenders together take most for each other, when "
-        "only these may be predicted. They were chosen on the same rows, so the figures compare contenders and say "
-        "nothing beyond that."
+        f"Accuracy × 100 on the rows of the {CONFUSED} classes that all contenders together confuse most, when only "
+        "these may be predicted. They were chosen on the same rows, so the figures compare contenders and say nothing "
+        "beyond that."
     )
-    return section("hard", title, table(columns, rows), note(remark))
+    return table(strings("Data", "Labels") + numbers(*source.contenders), rows) + note(remark)
 
 
-def confidence(source: Source) -> Section:
-    """How sure the models are, when they are right and when they are wrong."""
-    title = "Confidence"
-    parts = []
-    for cell in source.cells:
-        rows, panels = [], []
+def confidence(source: Source) -> Markup | Missing:
+    """Entropy of the predicted probabilities, for correct and for wrong predictions."""
+    columns = numbers("Accuracy, %", "Mean confidence, %", "Entropy, bits", "of correct ones", "of wrong ones")
+
+    def build(cell: DataCell) -> Markup | None:
+        rows, pictures = [], []
         for name in source.contenders:
             rated = [one for one in source.predictions(cell, name) if one.probabilities]
             if rated:
-                rows.append([said(name), *_confidence_row(rated)])
-                panels.append(panel(name, _entropies(rated, len(source.labels(cell)))))
-        if rows:
-            columns = [Column("Contender"), *(Column(title, "num") for title in (
-                "Accuracy, %", "Mean confidence, %", "Entropy, bits", "of right ones", "of wrong ones"))]  # fmt: skip
-            parts.append((cell_name(*cell), table(columns, rows) + side_by_side(panels)))
+                bits = np.array([entropy(list(one.probabilities.values())) for one in rated])
+                correct = np.array([one.correct for one in rated])
+                mean = np.mean([one.confidence or 0.0 for one in rated])
+                groups = (bits, bits[correct], bits[~correct])
+                entropies = [f"{group.mean():.3f}" if len(group) else "–" for group in groups]
+                rows.append([name, f"{100 * correct.mean():.2f}", f"{100 * mean:.2f}", *entropies])
+                classes = max(2, len(source.labels(cell)), *(len(one.probabilities) for one in rated))
+                pictures.append(panel(name, _entropies(bits[correct], bits[~correct], math.log2(classes))))
+        return table(strings("Contender") + columns, rows) + panels(pictures) if rows else None
+
+    parts = source.by_cell(build)
     if not parts:
-        return missing("confidence", title, NO_SINGLE_PREDICTIONS if source.single else NO_PREDICTIONS)
+        return no_predictions(source)
     remark = (
-        "Entropy of the predicted probabilities, −Σ s log₂ s: 0 bits where the model is certain. Right and wrong "
-        "predictions each add up to 100 %. A model that knows what it does not know is undecided where it is wrong."
+        "Entropy of the predicted probabilities, −Σ s log₂ s: 0 bits where the model is certain. Correct and wrong "
+        "predictions each add up to 100 %. A well calibrated model is uncertain where it is wrong."
     )
-    return section("confidence", title, legend(["right predictions", "wrong predictions"]), tabs(parts), note(remark))
+    return svg.legend(["correct predictions", "wrong predictions"]) + tabs(parts) + note(remark)
 
 
-def mistakes(source: Source) -> Section:
-    """The wrong predictions that were surest of themselves."""
-    title = "Most confident mistakes"
+def mistakes(source: Source) -> Markup | Missing:
+    """The wrong predictions with the highest confidence."""
     if source.errors:
-        return _task_mistakes(source.errors, title)
-    parts, clean = [], False
-    for cell in source.cells:
+        return _task_mistakes(source.errors)
+    columns = [Column("Text", "wide"), *strings("Label", "Predicted"), *numbers("Confidence, %", "Runs")]
+
+    def build(cell: DataCell) -> Markup | None:
         tables = []
         for name in source.contenders:
-            seen = source.predictions(cell, name)
-            found = confident_mistakes(seen)
-            clean = clean or bool(seen and all(one.right for one in seen))
-            if found:
-                columns = [Column("Text", "wide"), Column("Label"), Column("Predicted"), Column("Confidence, %", "num"),
-                           Column("Runs", "num")]  # fmt: skip
-                rows = [[said(cut(one.text, 300)), said(one.label), said(one.predicted), f"{100 * one.confidence:.1f}",
-                         f"{one.runs} of {one.tested}"] for one in found]  # fmt: skip
-                tables.append((f"<h4>{said(name)}</h4>" if not source.single else "") + table(columns, rows))
-        if tables:
-            parts.append((cell_name(*cell), "".join(tables)))
+            rows = [
+                [
+                    cut(one.text, 300),
+                    one.label,
+                    one.predicted,
+                    f"{100 * one.confidence:.1f}",
+                    f"{one.runs} of {one.tested}",
+                ]
+                for one in confident_mistakes(source.predictions(cell, name))
+            ]
+            if rows:
+                tables.append((NOTHING if source.single else tag("h4", name)) + table(columns, rows))
+        return join(*tables) if tables else None
+
+    parts = source.by_cell(build)
     if not parts:
-        why = NO_SINGLE_PREDICTIONS if source.single else NO_PREDICTIONS
-        return missing("mistakes", title, "No prediction was wrong." if clean else why)
+        groups = [source.predictions(cell, name) for cell in source.cells for name in source.contenders]
+        clean = any(group and all(one.correct for one in group) for group in groups)
+        return Missing("No prediction was wrong.") if clean else no_predictions(source)
     remark = (
-        "Ten of each; runs: how many of those that tested the text make this mistake. A sure mistake may be a wrong "
-        "label."
+        "Ten of each; runs: how many of those that tested the text make this mistake. A confident mistake may be a "
+        "label error."
     )
-    return section("mistakes", title, tabs(parts), note(remark))
+    return tabs(parts) + note(remark)
 
 
-def _task_mistakes(errors: Sequence[TaskErrors], title: str) -> Section:
+def _task_mistakes(errors: Sequence[TaskErrors]) -> Markup | Missing:
     """A table for each task, and a line for each task that has none."""
     parts, without = [], []
     for one in errors:
-        if one.why is not None:
-            without.append(f"{one.task}: {one.why}")
+        if one.reason is not None:
+            without.append(f"{one.task}: {one.reason}")
         elif not one.worst:
-            without.append(f"{one.task}, {one.rows}: none of {counted(one.seen, 'row')} is wrong.")
+            without.append(f"{one.task}, {one.rows}: none of {counted(one.checked, 'row')} is wrong.")
         else:
             parts.append((f"{one.task}, {one.rows}", _task_table(one)))
     if not parts:
-        return missing("mistakes", title, " ".join(without))
-    remark = "At most ten of each task, the worst first. A sure mistake may be a wrong label."
-    return section("mistakes", title, tabs(parts), *map(note, without), note(remark))
+        return Missing(" ".join(without))
+    remark = "At most ten of each task, the worst first. A confident mistake may be a label error."
+    return join(tabs(parts), *map(note, without), note(remark))
 
 
-def _task_table(one: TaskErrors) -> str:
+def _task_table(one: TaskErrors) -> Markup:
     scored = one.wrong is None
-    columns = [Column("Line", "num"), Column("Text", "wide"), Column("Score" if scored else "Label"),
-               Column("Predicted"), Column(said(one.sure), "num")]  # fmt: skip
+    columns = [*numbers("Line"), Column("Text", "wide"), *strings("Score" if scored else "Label", "Predicted")]
     rows = [
-        [f"{row['line']:,}", said(cut(" ⟷ ".join(row["texts"]), 300)), said(_answer(row["truth"])),
-         said(_answer(row["said"])), f"{row['sure']:.3f}"]
+        [
+            f"{row.line:,}",
+            cut(" ⟷ ".join(row.texts), 300),
+            _answer(row.truth),
+            _answer(row.predicted),
+            f"{row.size:.3f}",
+        ]
         for row in one.worst
-    ]  # fmt: skip
-    seen = f"{one.seen:,} of {counted(one.total, 'row')}" if one.seen < one.total else counted(one.seen, "row")
-    remark = f"{seen} looked at." if scored else f"{one.wrong:,} of {seen} wrong."
-    return table(columns, rows) + note(remark)
+    ]
+    checked = (
+        f"{one.checked:,} of {counted(one.total, 'row')}" if one.checked < one.total else counted(one.total, "row")
+    )
+    return table(columns + numbers(one.measure), rows) + note(
+        f"{checked} evaluated." if scored else f"{one.wrong:,} of {checked} wrong."
+    )
 
 
-def _answer(value: Any) -> str:
-    """A label as it is, a score in short."""
+def _answer(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.2f}"
 
 
-def total_confusion(source: Source, cell: tuple[str, int | None], contender: str) -> NDArray[np.int64] | None:
-    """The confusion of all runs added up, in the order of :meth:`Source.labels`; None without classes."""
-    labels = source.labels(cell)
-    place = {label: at for at, label in enumerate(labels)}
-    total = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    found = [run for run in source.of(cell, contender) if run.confusion]
-    for run in found:
-        at = [place[label] for label in run.labels]
-        total[np.ix_(at, at)] += np.asarray(run.confusion, dtype=np.int64)
-    return total if found else None
+def total_confusion(source: Source, cell: DataCell, contender: str) -> NDArray[np.int64] | None:
+    """The confusion matrix over all runs, in the order of :meth:`Source.labels`; None without classes."""
+    index = {label: number for number, label in enumerate(source.labels(cell))}
+    total = np.zeros((len(index), len(index)), dtype=np.int64)
+    runs = [run for run in source.runs(cell, contender) if run.confusion]
+    for run in runs:
+        rows = [index[label] for label in run.labels]
+        total[np.ix_(rows, rows)] += np.asarray(run.confusion, dtype=np.int64)
+    return total if runs else None
 
 
-def _class_part(
-    source: Source, cell: tuple[str, int | None], labels: Sequence[str], values: dict[tuple[str, int], float]
-) -> str:
-    support = {
-        label: sum(run.per_class.get(label, {}).get("support", 0) for run in source.of(cell, source.contenders[0]))
-        for label in labels
-    }
-    order = sorted((label for label in labels if any((label, at) in values for at in range(len(source.contenders)))),
-                   key=lambda label: values.get((label, 0), 2.0))  # fmt: skip
-    drawn = order if len(order) <= SHOWN_CLASSES else order[:SHOWN_CLASSES]
+def _class_scores(source: Source, cell: DataCell, values: dict[str, dict[int, float]]) -> Markup:
+    """F1 by label and contender: a chart of the hardest classes, and a table of all."""
+    runs = source.runs(cell, source.contenders[0])
+    known = [label for label in source.labels(cell) if label in values]
+    order = sorted(known, key=lambda label: values[label].get(0, 200.0))
+    drawn = order[:SHOWN_CLASSES]
     height, left = 24, 190
-    low = min(values[key] for key in values if key[0] in drawn)
-    x = svg.Scale(math.floor(10 * low) * 10 if low < 1 else 90, 100, left, 700)
+    low = min(min(values[label].values()) for label in drawn)
+    x = svg.Scale(math.floor(low / 10) * 10 if low < 100 else 90, 100, left, 700)
     bottom = 30 + height * len(drawn)
     parts = [svg.text(left - 26, 16, "F1 × 100", class_="title", text_anchor="end")]
     for value in x.ticks(6):
@@ -238,105 +232,66 @@ def _class_part(
         parts.append(svg.text(x(value), 16, svg.plain(value), class_="tick", text_anchor="middle"))
     for row, label in enumerate(drawn):
         y = 30 + height * row + height / 2 - 4
-        dots = [(x(100 * values[label, at]), at) for at in range(len(source.contenders)) if (label, at) in values]
-        parts.append(
-            svg.text(left - 12, y, cut(label, 26), class_="tick name", text_anchor="end", dominant_baseline="central")
-        )
-        parts.append(svg.line(min(d for d, _ in dots), y, max(d for d, _ in dots), y, "join"))
-        parts += [
-            svg.mark(across, y, at, title=f"{source.contenders[at]}, {label}: {100 * values[label, at]:.2f}")
-            for across, at in reversed(dots)
-        ]
-    picture = svg.figure(770, bottom + 4, "".join(parts), label="F1 of each class")
-    columns = [
-        Column("Class"),
-        Column("Texts tested", "num"),
-        *(Column(said(name), "num") for name in source.contenders),
-    ]
-    rows = [
-        [said(label), f"{support[label]:,.0f}",
-         *(f"{100 * values[label, at]:.2f}" if (label, at) in values else "–" for at in range(len(source.contenders)))]
-        for label in order
-    ]  # fmt: skip
-    cutoff = note(f"The {SHOWN_CLASSES} hardest of {len(order)} classes; the table has all.") if drawn != order else ""
-    return picture + cutoff + folded("All figures", table(columns, rows))
+        dots = {series: x(value) for series, value in values[label].items()}
+        parts.append(svg.row_name(left - 12, y, cut(label, 26)))
+        parts.append(svg.line(min(dots.values()), y, max(dots.values()), y, "join"))
+        for series, across in reversed(dots.items()):
+            title = f"{source.contenders[series]}, {label}: {values[label][series]:.2f}"
+            parts.append(svg.mark(across, y, series, title=title))
+    picture = svg.figure(770, bottom + 4, *parts, label="F1 of each class")
+    rows = []
+    for label in order:
+        tested = sum(run.per_class.get(label, {}).get("support", 0) for run in runs)
+        scores = [values[label].get(series) for series in range(len(source.contenders))]
+        rows.append([label, f"{tested:,.0f}", *("–" if score is None else f"{score:.2f}" for score in scores)])
+    cutoff = note(f"The {SHOWN_CLASSES} hardest of {len(order)} classes; the table has all.")
+    columns = strings("Class") + numbers("Texts tested", *source.contenders)
+    return picture + (cutoff if drawn != order else NOTHING) + details("All figures", table(columns, rows))
 
 
-def _heatmap(counts: NDArray[np.int64], labels: Sequence[str]) -> str:
-    side = 54 if len(labels) <= 3 else 36 if len(labels) <= 6 else 31 if len(labels) <= 10 else 24
+def _heatmap(counts: NDArray[np.int64], labels: Sequence[str]) -> Markup:
+    side = next((size for most, size in ((3, 54), (6, 36), (10, 31)) if len(labels) <= most), 24)
     longest = max(len(cut(label, 16)) for label in labels)
     left, top = 16 + 6.2 * longest, 18 + 4.6 * min(14, longest)
     parts = []
     for i, label in enumerate(labels):
         middle = side * i + side / 2
-        parts.append(svg.text(left - 8, top + middle, cut(label, 16), class_="tick name", text_anchor="end",
-                              dominant_baseline="central"))  # fmt: skip
-        turned = f"translate({svg.number(left + middle + 3)} {svg.number(top - 7)}) rotate(-45)"
-        parts.append(svg.text(0, 0, cut(label, 14), class_="tick name", transform=turned))
+        parts.append(svg.row_name(left - 8, top + middle, cut(label, 16)))
+        parts.append(svg.tilted(left + middle + 3, top - 7, 45, cut(label, 14), "tick name"))
         total = int(counts[i].sum())
         for j, other in enumerate(labels):
             share = counts[i, j] / total if total else 0.0
             x, y = left + side * j, top + side * i
-            told = f"{label} taken for {other}: {counts[i, j]:,} of {total:,}"
-            parts.append(svg.tag("rect", svg.tag("title", said(told)), x=x + 0.75, y=y + 0.75, width=side - 1.5,
-                                 height=side - 1.5, rx=2, class_=f"heat {'s0' if i == j else 's1'}",
-                                 fill_opacity=f"{0.05 + 0.9 * share:.3f}"))  # fmt: skip
+            title = tag("title", f"{label} predicted as {other}: {counts[i, j]:,} of {total:,}")
+            box = {"x": x + 0.75, "y": y + 0.75, "width": side - 1.5, "height": side - 1.5}
+            color = {"class_": f"heat {'s0' if i == j else 's1'}", "fill_opacity": f"{0.05 + 0.9 * share:.3f}"}
+            parts.append(tag("rect", title, **box, rx=2, **color))
             if counts[i, j]:
                 shown = f"{100 * share:.0f}" if share >= 0.005 else "<1"
+                center = {"text_anchor": "middle", "dominant_baseline": "central"}
                 class_ = "count strong" if share > 0.6 else "count"
-                parts.append(svg.text(x + side / 2, y + side / 2, shown, text_anchor="middle",
-                                      dominant_baseline="central", class_=class_))  # fmt: skip
-    return svg.figure(
-        left + side * len(labels) + 30, top + side * len(labels) + 6, "".join(parts), label="confusion of classes"
-    )
+                parts.append(svg.text(x + side / 2, y + side / 2, shown, **center, class_=class_))
+    width = side * len(labels)
+    return svg.figure(left + width + 30, top + width + 6, *parts, label="confusion of classes")
 
 
-def _common_mistakes(counts: NDArray[np.int64], labels: Sequence[str]) -> str:
+def _common_mistakes(counts: NDArray[np.int64], labels: Sequence[str]) -> Markup:
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
-    pairs = [np.unravel_index(int(place), wrong.shape) for place in np.argsort(-wrong, axis=None, kind="stable")[:15]]
-    rows = [
-        [
-            said(labels[int(i)]),
-            said(labels[int(j)]),
-            f"{wrong[i, j]:,}",
-            f"{100 * wrong[i, j] / max(1, counts[i].sum()):.1f}",
-        ]
-        for i, j in pairs
-        if wrong[i, j]
-    ]
-    return table([Column("Class"), Column("Taken for"), Column("Times", "num"), Column("% of the class", "num")], rows)
+    rows: list[list[Content]] = []
+    for flat in np.argsort(-wrong, axis=None, kind="stable")[:15].tolist():
+        i, j = divmod(flat, len(labels))
+        if wrong[i, j]:
+            share = 100 * wrong[i, j] / max(1, counts[i].sum())
+            rows.append([labels[i], labels[j], f"{wrong[i, j]:,}", f"{share:.1f}"])
+    return table(strings("Class", "Predicted as") + numbers("Times", "% of the class"), rows)
 
 
-def _confidence_row(rated: Sequence[Prediction]) -> list[str]:
-    bits = np.array([entropy(list(one.probabilities.values())) for one in rated])
-    right = np.array([one.right for one in rated])
-    sure = np.mean([one.confidence or 0.0 for one in rated])
-    groups = (bits, bits[right], bits[~right])
-    return [f"{100 * right.mean():.2f}", f"{100 * sure:.2f}",
-            *(f"{group.mean():.3f}" if len(group) else "–" for group in groups)]  # fmt: skip
-
-
-def _entropies(rated: Sequence[Prediction], classes: int) -> str:
-    highest = math.log2(max(2, classes, *(len(one.probabilities) for one in rated)))
-    bits = np.array([entropy(list(one.probabilities.values())) for one in rated])
-    right = np.array([one.right for one in rated])
+def _entropies(correct: NDArray[np.float64], wrong: NDArray[np.float64], highest: float) -> Markup:
     edges = np.linspace(0, highest, BINS + 1)
     shares = [
-        100 * np.histogram(np.minimum(group, highest), bins=edges)[0] / len(group) if len(group) else np.zeros(BINS)
-        for group in (bits[right], bits[~right])
+        100 * np.histogram(np.minimum(group, highest), bins=edges)[0] / max(1, len(group)) for group in (correct, wrong)
     ]
-    width, height = 334, 220
-    x = svg.Scale(0, highest, 50, width - 12)
-    y = svg.Scale(0, max(5.0, *(float(share.max()) for share in shares)) * 1.05, height - 46, 32)
-    parts = [svg.axes(x, y, x_title="entropy of the prediction, bits", y_title="% of the predictions")]
-    for place, share in enumerate(shares):
-        if not share.any():
-            continue
-        steps = [(x(edges[0]), y(0))]
-        for at, value in enumerate(share.tolist()):
-            steps += [(x(edges[at]), y(value)), (x(edges[at + 1]), y(value))]
-        steps.append((x(edges[-1]), y(0)))
-        parts += [svg.path(steps, f"area {svg.color(place)}"), svg.path(steps, f"line {svg.color(place)}")]
-    told = f"entropy of {counted(int(right.sum()), 'right prediction')} and {counted(int((~right).sum()), 'wrong one')}"
-    return svg.figure(width, height, "".join(parts), label=told)
+    titles = ("entropy of the prediction, bits", "% of the predictions")
+    label = f"entropy of {counted(len(correct), 'correct prediction')} and {counted(len(wrong), 'wrong one')}"
+    return svg.histogram(edges, shares, titles, label)

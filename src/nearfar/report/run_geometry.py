@@ -1,4 +1,4 @@
-"""The space of a single run on plain texts or pairs: measured before and after, on rows of its own. Loads torch."""
+"""The embedding geometry of a single run on plain texts or pairs, before and after training. Loads torch."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from nearfar.data import Layout, Records, read
 from nearfar.encoding import load
 from nearfar.errors import DataError, NearfarError
 from nearfar.experiments.diagnostics import POSITIVES, as_it_was, space_of
-from nearfar.experiments.records import DataSet, Record
+from nearfar.experiments.records import Record
 from nearfar.pipeline.geometry import Positives, positive_pairs
-from nearfar.report.sources import Source
+from nearfar.report.sources import Source, data_set
 from nearfar.seeds import generator
 
-ROLES = ("test", "dev", "train")
-"""Whose files are looked for, in this order."""
+SPLITS = ("test", "dev", "train")
+"""The files of a run that are tried, in this order."""
 COLUMNS = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
 
 
-def survey(source: Source, records: Records | None, *, batch_size: int = 64) -> tuple[Source, list[str]]:
-    """The run with one more data set: the geometry of its texts before and after. Notes say what could not be done.
+def add_geometry(source: Source, records: Records | None, *, batch_size: int = 64) -> tuple[Source, list[str]]:
+    """Add a data set with the geometry of its texts before and after training; the notes say what could not be done.
 
     Args:
         source: a single run of an encoder.
-        records: texts, pairs or triplets; None takes the test, dev or training file of the run, if it is still there.
-        batch_size: texts computed at once.
+        records: texts, pairs or triplets; None takes the test, dev or training file of the run, if it still exists.
+        batch_size: texts encoded at once.
     """
     assert source.home is not None
     try:
@@ -37,9 +37,9 @@ def survey(source: Source, records: Records | None, *, batch_size: int = 64) -> 
         recipe = {}
     notes: list[str] = []
     if records is None:
-        records, notes = _own_rows(recipe.get("data") or {})
+        records, notes = _run_rows(recipe.get("data") or {})
     if records is None:
-        return source, [*notes, "no geometry: no file of the run is there any more; --data FILE names other texts"]
+        return source, [*notes, "no geometry: no file of the run exists any more; --data FILE takes other texts"]
     texts = list(dict.fromkeys(text for column in records.texts for text in column))
     positives = _positives(records)
     model = load(source.home)
@@ -49,43 +49,51 @@ def survey(source: Source, records: Records | None, *, batch_size: int = 64) -> 
         before = as_it_was(recipe["encoder"]["name"], model.card)
         geometry["before"], space["before"] = space_of(before, texts, positives, batch_size=batch_size)
     except (KeyError, NearfarError) as cause:
-        notes.append(f"no geometry from before: the encoder the run started from cannot be opened ({cause})")
-    name = f"texts of {Path(records.source).name}"
+        notes.append(f"no geometry before training: the encoder the run started from cannot be opened ({cause})")
     record = Record(
-        id="space", data=name, limit=None, contender=source.plan.baseline, seed=0, fold=0, status="done",
-        metric=source.plan.metric, kind="plain", geometry=geometry, space=space, test=len(records),
-    )  # fmt: skip
-    added = DataSet(name=name, file=records.source, limits=(None,), digest=records.fingerprint(), rows=len(records),
-                    kind="plain")  # fmt: skip
+        id="space",
+        data=f"texts of {Path(records.source).name}",
+        limit=None,
+        contender=source.plan.baseline,
+        seed=0,
+        fold=0,
+        status="done",
+        metric=source.plan.metric,
+        kind="plain",
+        geometry=geometry,
+        space=space,
+        test=len(records),
+    )
+    added = data_set(record, file=records.source, digest=records.fingerprint())
     plan = replace(source.plan, data=(*source.plan.data, added))
     return replace(source, plan=plan, records=(*source.records, record)), notes
 
 
-def _own_rows(data: Mapping[str, Any]) -> tuple[Records | None, list[str]]:
-    """The rows of a file of the run; what came of those that are not there."""
+def _run_rows(data: Mapping[str, Any]) -> tuple[Records | None, list[str]]:
+    """The rows of the first file of the run that can be read, and a note on each that cannot."""
     columns = {key: data[key] for key in COLUMNS if key in data}
     if "columns" in data:
         columns["columns"] = tuple(data["columns"])
     notes: list[str] = []
-    for role in ROLES:
-        name = data.get(role)
+    for split in SPLITS:
+        name = data.get(split)
         if not isinstance(name, str) or name in ("auto", "-") or name.startswith("hub:"):
             continue
         try:
             return read(name, Layout(**columns), invalid="drop"), notes
         except DataError as error:
-            notes.append(f"the geometry is not that of the {role} rows: {error.problems[0]}")
+            notes.append(f"the geometry is not that of the {split} rows: {error.problems[0]}")
     return None, notes
 
 
 def _positives(records: Records) -> Positives | None:
-    """Like pairs, where the rows say which are like."""
+    """A sample of the positive pairs, where the rows say which these are."""
     if records.shape == "texts":
         return None
     try:
-        found = positive_pairs(records)
+        pairs = positive_pairs(records)
     except DataError:
         return None
-    chosen = sorted(generator(0, "like pairs").permutation(len(found))[:POSITIVES].tolist())
-    left, right = ([side[place] for place in chosen] for side in (found.left, found.right))
-    return Positives(left, right, found.words)
+    chosen = sorted(generator(0, "like pairs").permutation(len(pairs))[:POSITIVES].tolist())
+    left, right = ([side[index] for index in chosen] for side in (pairs.left, pairs.right))
+    return Positives(left, right, pairs.words)

@@ -1,4 +1,4 @@
-"""The section on how it was done: data, settings that differ, what a search chose, versions."""
+"""The section on settings: data, settings that differ, results of a search, versions."""
 
 from __future__ import annotations
 
@@ -7,63 +7,54 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nearfar.experiments.records import Record
-from nearfar.report.markup import Column, Section, cut, folded, note, paragraph, said, section, table
+from nearfar.errors import counted
+from nearfar.report.elements import Column, details, note, numbers, strings, table
+from nearfar.report.markup import Content, Markup, cut, join, tag
 from nearfar.report.sources import Source
 
 NOT_SETTINGS = ("data.", "seed")
-"""Keys that vary from trial to trial, and are told elsewhere."""
+"""Keys that vary from trial to trial and are shown elsewhere."""
 
 
-def provenance(source: Source) -> Section:
-    """What anybody needs to do it again."""
+def provenance(source: Source) -> Markup:
+    """What is needed to reproduce the results."""
     parts = []
     plan = source.plan
     if not source.single:
-        columns = [Column("Data"), Column("File", "wide"), Column("Rows", "num"), Column("Kind"), Column("Digest")]
-        rows = [
-            [said(data.name), said(data.file), f"{data.rows:,}", said(data.kind), _code(data.digest[:12])]
-            for data in plan.data
+        columns = [*strings("Data"), Column("File", "wide"), *numbers("Rows"), *strings("Row type", "Digest")]
+        rows: list[list[Content]] = [
+            [data.name, data.file, f"{data.rows:,}", data.kind, tag("code", data.digest[:12])] for data in plan.data
         ]
-        seeds = ", ".join(map(str, plan.seeds))
-        parts += [
-            paragraph(f"Seeds {said(seeds)}; {plan.folds} {'fold' if plan.folds == 1 else 'folds'}."),
-            table(columns, rows),
-        ]
+        seeds = f"Seeds {', '.join(map(str, plan.seeds))}; {counted(plan.folds, 'fold')}."
+        parts += [tag("p", seeds), table(columns, rows)]
     differing = _differing(source)
     if differing:
-        names = [name for name in source.contenders if source_runs(source, name)]
-        columns = [Column("Setting"), *(Column(said(name)) for name in names)]
-        rows = [
-            [f"<code>{said(key)}</code>", *(said(values.get(name, "–")) for name in names)] for key, values in differing
-        ]
-        parts.append(table(columns, rows) + note("Settings in which the contenders differ."))
-    chosen = [(record, json.dumps(record.settings, ensure_ascii=False)) for record in source.done if record.settings]
+        names = [name for name in source.contenders if any(record.contender == name for record in source.done)]
+        rows = [[tag("code", key), *(values.get(name, "–") for name in names)] for key, values in differing.items()]
+        parts += [table(strings("Setting", *names), rows), note("Settings in which the contenders differ.")]
+    chosen = Counter(
+        (record.cell, record.contender, json.dumps(record.settings, ensure_ascii=False))
+        for record in source.done
+        if record.settings
+    )
     if chosen:
-        counts = Counter((record.cell, record.contender, settings) for record, settings in chosen)
-        columns = [Column("Data"), Column("Contender"), Column("Chosen settings", "wide"), Column("Trials", "num")]
-        rows = [[said(cell), said(name), f"<code>{said(settings)}</code>", str(count)]
-                for (cell, name, settings), count in counts.items()]  # fmt: skip
-        parts.append(table(columns, rows) + note("What the search chose on the training part of each fold."))
-    runs = source.records if source.single else source.done  # a single run need not have a score
+        columns = [*strings("Data", "Contender"), Column("Chosen settings", "wide"), *numbers("Trials")]
+        rows = [[cell, name, tag("code", settings), str(count)] for (cell, name, settings), count in chosen.items()]
+        parts += [table(columns, rows), note("Chosen by the search on the training part of each fold.")]
+    runs = source.records if source.single else source.done  # a single run may have no score
     first = next((record for record in runs if record.recipe), None)
     if first is not None:
         listing = "\n".join(f"{key} = {value}" for key, value in flat(first.recipe))
         title = "Settings of the run" if source.single else "All settings of the first trial"
-        parts.append(folded(f"{title} ({first.contender})", f"<pre>{said(listing)}</pre>"))
-    versions = Counter(f"{name} {value}" for record in runs for name, value in record.versions.items())
+        parts.append(details(f"{title} ({first.contender})", tag("pre", listing)))
+    versions = {f"{name} {value}" for record in runs for name, value in record.versions.items()}
     if versions:
         parts.append(note(f"Computed with {', '.join(sorted(versions))}."))
-    return section("settings", "How it was done", *parts)
-
-
-def source_runs(source: Source, name: str) -> list[Record]:
-    """The finished runs of a contender."""
-    return [record for record in source.done if record.contender == name]
+    return join(*parts)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested tables as dotted keys with their values as TOML or JSON would have them.
+    """Nested tables as dotted keys with their values in JSON.
 
     >>> list(flat({"training": {"epochs": 3}, "seed": 2}))
     [('training.epochs', '3'), ('seed', '2')]
@@ -75,21 +66,17 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
 
 
-def _code(text: str) -> str:
-    return f"<code>{said(text)}</code>"
-
-
-def _differing(source: Source) -> list[tuple[str, dict[str, str]]]:
+def _differing(source: Source) -> dict[str, dict[str, str]]:
     """Keys that are not the same for all contenders, with the values of each."""
     if source.single:
-        return []
-    seen: dict[str, dict[str, dict[str, None]]] = {}
+        return {}
+    values: dict[str, dict[str, dict[str, None]]] = {}
     for record in source.done:
         for key, value in flat(record.recipe):
             if not key.startswith(NOT_SETTINGS):
-                seen.setdefault(key, {}).setdefault(record.contender, {})[value] = None
+                values.setdefault(key, {}).setdefault(record.contender, {})[value] = None
     shown = {
-        key: {name: cut(" | ".join(values), 60) for name, values in by_name.items()} for key, by_name in seen.items()
+        key: {name: cut(" | ".join(each), 60) for name, each in by_name.items()} for key, by_name in values.items()
     }
     names = {record.contender for record in source.done}
-    return [(key, values) for key, values in shown.items() if len(set(values.values())) > 1 or values.keys() != names]
+    return {key: each for key, each in shown.items() if len(set(each.values())) > 1 or each.keys() != names}

@@ -1,83 +1,82 @@
-"""The results as tables in the papers' form: Markdown, CSV and LaTeX, and the numbers the page is made from."""
+"""The results as tables for papers: Markdown, CSV and LaTeX, and the numbers that the page shows."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from nearfar.errors import SettingError, counted
-from nearfar.experiments.records import cell_name
 from nearfar.experiments.statistics import Comparison, Summary
 from nearfar.experiments.verdicts import overall, verdict
-from nearfar.report.sources import Source, unit
+from nearfar.report.metrics import Metric, p_value
+from nearfar.report.sources import DataCell, Source
 
 FORMATS = ("markdown", "csv", "latex")
-
 CSV_COLUMNS = (
     "data", "limit", "training_texts", "classes", "metric", "contender", "baseline", "runs", "mean", "sd", "pairs",
     "difference", "low", "high", "p", "holm_p", "wilcoxon_p", "bootstrap_low", "bootstrap_high", "wins", "ties",
     "losses", "missing", "verdict",
 )  # fmt: skip
+TEX_SIGNS = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "–": "--",
+    "<": "$<$", ">": "$>$", "’": "'", "ρ": r"$\rho$",
+}  # fmt: skip
 
 
 class Line(NamedTuple):
-    """A data set, and the score of each contender on it."""
+    """A data set and the score of each contender on it."""
 
-    name: str
-    cell: tuple[str, int | None]
+    cell: DataCell
     scores: tuple[Summary | None, ...]
     best: frozenset[int]
-    """Places of the contenders with the best mean, as it is shown."""
+    """Which contenders have the best mean, as it is shown."""
 
 
 def lines(source: Source) -> list[Line]:
     """A line for each data set with a finished run."""
-    found = []
+    rows = []
     for cell in source.cells:
         scores = tuple(source.summary(cell, contender) for contender in source.contenders)
         if any(score is not None for score in scores):
-            means = [None if score is None else score.mean for score in scores]
-            found.append(Line(cell_name(*cell), cell, scores, best(source, means)))
-    return found
+            rows.append(Line(cell, scores, best(source, [score and score.mean for score in scores])))
+    return rows
 
 
-def means(table: Sequence[Line]) -> list[float | None]:
-    """The mean over the data sets of each contender; None for one that lacks some."""
-    columns = zip(*(line.scores for line in table), strict=True)
-    found: list[float | None] = []
-    for column in columns:
-        values = [score.mean for score in column if score is not None]
-        found.append(float(np.mean(values)) if len(values) == len(column) else None)
-    return found
+def mean_scores(table: Sequence[Line]) -> list[float | None]:
+    """The mean over the data sets for each contender; None where it lacks some."""
+    means = []
+    for column in zip(*(line.scores for line in table), strict=True):
+        known = [score.mean for score in column if score is not None]
+        means.append(float(np.mean(known)) if len(known) == len(table) else None)
+    return means
 
 
 def best(source: Source, values: Sequence[float | None]) -> frozenset[int]:
-    """The places of the best values, as they are shown; nobody is best alone.
-
-    Values that look the same are best together.
-    """
-    shown = [None if value is None else round(source.scale * value, 2) for value in values]
-    there = [value for value in shown if value is not None]
-    if len(there) < 2:
+    """The indices of the best values; those that look the same on the page are best together, a lone value is not."""
+    shown = [None if value is None else round(source.metric.scale * value, 2) for value in values]
+    known = [value for value in shown if value is not None]
+    if len(known) < 2:
         return frozenset()
-    top = max(there) if source.better == "higher" else min(there)
-    return frozenset(place for place, value in enumerate(shown) if value == top)
+    top = max(known) if source.metric.better == "higher" else min(known)
+    return frozenset(index for index, value in enumerate(shown) if value == top)
 
 
 def comparisons(source: Source) -> Iterator[Comparison]:
     """Every comparison, data set by data set."""
     for cell in source.cells:
         for family in source.families:
-            yield from (one for one in family.comparisons if one.data == cell_name(*cell))
+            yield from (one for one in family.comparisons if one.data == cell.name)
 
 
-def word(comparison: Comparison) -> str:
-    """The verdict in short."""
+def short_verdict(comparison: Comparison) -> str:
+    """The verdict in a few words."""
     if not comparison.enough:
         return "too few runs"
     if not comparison.significant:
@@ -85,69 +84,40 @@ def word(comparison: Comparison) -> str:
     return "better" if (comparison.difference > 0) == (comparison.better == "higher") else "worse"
 
 
-def points(value: float, scale: float, *, sign: bool = False) -> str:
-    """A score or a difference as it is shown; a typographic minus, and none before a zero.
-
-    >>> points(0.95123, 100), points(-0.0031, 100, sign=True), points(-0.00001, 100, sign=True)
-    ('95.12', '−0.31', '0.00')
-    """
-    shown = round(value * scale, 2) + 0.0
-    return f"{shown:{'+' if sign and shown else ''}.2f}".replace("-", "−")
-
-
-def chance(p: float) -> str:
-    """A p-value as it is shown.
-
-    >>> chance(0.0004), chance(0.0312)
-    ('< 0.001', '0.031')
-    """
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def spread(comparison: Comparison, scale: float) -> str:
-    """The interval of the difference; a dash where there is none."""
-    if comparison.interval is None:
-        return "–"
-    low, high = comparison.interval
-    return f"{points(low, scale, sign=True)} to {points(high, scale, sign=True)}"
+def difference_row(one: Comparison, metric: Metric) -> list[str]:
+    """Data, contender, difference, interval, p, wins/ties/losses and verdict of a comparison."""
+    difference, interval = metric.change(one.difference), metric.interval(one.interval)
+    counts = f"{one.wins}/{one.ties}/{one.losses}"
+    return [one.data, one.contender, difference, interval, p_value(one.adjusted_p), counts, short_verdict(one)]
 
 
 def sentences(source: Source) -> list[str]:
-    """What may be said: over all data sets first, then of each."""
-    return [
-        *(_sentence(overall(family)) for family in source.families),
-        *(_sentence(verdict(one, scale=source.scale)) for one in comparisons(source)),
-    ]
+    """The verdicts in words: over all data sets first, then on each."""
+    verdicts = [verdict(one, scale=source.metric.scale) for one in comparisons(source)]
+    return [_sentence(text) for text in [*map(overall, source.families), *verdicts]]
 
 
 def conclusion(source: Source) -> list[str]:
-    """The sentences over all data sets, one for each contender; of a single data set, its verdict."""
-    if len(source.cells) == 1:
-        return [_sentence(verdict(one, scale=source.scale)) for one in comparisons(source)]
-    return [_sentence(overall(family)) for family in source.families]
-
-
-def render(source: Source, form: str) -> str:
-    """The table as text in one of the ``FORMATS``."""
-    if form not in FORMATS:
-        raise SettingError(f"a table is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {form!r}.")
-    return {"markdown": markdown, "csv": as_csv, "latex": latex}[form](source)
+    """The verdict over all data sets, one sentence for each contender; for a single data set, its own verdict."""
+    verdicts, families = sentences(source), len(source.families)
+    return verdicts[families:] if len(source.cells) == 1 else verdicts[:families]
 
 
 def caption(source: Source) -> str:
     """What the numbers are."""
     if source.single:
-        own = source.tasks or {record.data: record.metric for record in source.done}
-        units = {name: unit(metric) for name, metric in own.items()}
-        kinds = set(units.values())
-        told = kinds if len(kinds) < 2 else [f"{name}: {words}" for name, words in units.items()]
-        return f"One run; {', '.join(told) or 'no score'}"
+        metrics = source.tasks or {record.data: record.metric for record in source.done}
+        units = {name: Metric(metric).unit for name, metric in metrics.items()}
+        distinct = set(units.values())
+        shown = distinct if len(distinct) < 2 else [f"{name}: {words}" for name, words in units.items()]
+        return f"One run; {', '.join(shown) or 'no score'}"
+    unit = source.metric.unit
     runs = f"{counted(len(source.plan.seeds), 'seed')} × {counted(source.plan.folds, 'fold')}"
-    return f"{source.unit[:1].upper()}{source.unit[1:]}: mean ± standard deviation over {runs}"
+    return f"{unit[:1].upper()}{unit[1:]}: mean ± standard deviation over {runs}"
 
 
 def t_test(source: Source) -> str:
-    """Which test intervals and p-values are of."""
+    """The test behind intervals and p-values."""
     corrected = {bool(one.test_to_train) for one in comparisons(source)}
     if len(corrected) == 2:
         return (
@@ -159,141 +129,125 @@ def t_test(source: Source) -> str:
     return "paired t-test over the seeds; there are no folds, so nothing is said about other texts"
 
 
-def markdown(source: Source) -> str:
-    """Scores, differences and sentences."""
+@dataclass(frozen=True)
+class _Grid:
+    """A table before it is written in a format; a cell is a text, and whether it is bold."""
+
+    align: str
+    """``l`` or ``r`` for each column."""
+    head: list[str]
+    rows: list[list[tuple[str, bool]]]
+    means: bool = False
+    """Whether the last row has the means."""
+
+    def lines(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+        """The rows as escaped texts."""
+        return [[bold.format(escape(text)) if strong else escape(text) for text, strong in row] for row in self.rows]
+
+
+def _score_grid(source: Source) -> _Grid:
+    """Contenders as columns; the mean below, where several data sets are compared."""
     table = lines(source)
-    said = [f"# {_md(source.plan.name)}", "", _md(_legend(source)), ""]
-    said += _md_table(
-        ["data", *map(_md, source.contenders)], [
-            [_md(line.name), *(_bold(_score(score, source.scale), place in line.best, "**{}**")
-                               for place, score in enumerate(line.scores))]
-            for line in table
-        ] + _mean_row(source, table, "**{}**", _md),
-    )  # fmt: skip
-    found = list(comparisons(source))
-    if found:
-        said += ["", f"Difference to {_md(source.plan.baseline)}, paired by seed and fold, with its 95 % interval "
-                 f"({t_test(source)}; p after Holm's correction over the data sets).", ""]  # fmt: skip
-        said += _md_table(
-            ["data", "contender", "difference", "interval", "p", "win/tie/loss", "verdict"],
-            [[_md(one.data), _md(one.contender), points(one.difference, source.scale, sign=True),
-              spread(one, source.scale), chance(one.adjusted_p), f"{one.wins}/{one.ties}/{one.losses}", word(one)]
-             for one in found],
-        )  # fmt: skip
-        said += ["", *(f"- {_md(sentence)}" for sentence in sentences(source))]
-    return "\n".join(said) + "\n"
+    rows = [(line.cell.name, map(source.metric.mean_sd, line.scores), line.best) for line in table]
+    several = len(table) > 1 and not source.single
+    if several:
+        means = mean_scores(table)
+        rows.append(("mean", map(source.metric.shown, means), best(source, means)))
+    cells = [[(name, False), *((text, at in top) for at, text in enumerate(texts))] for name, texts, top in rows]
+    return _Grid("l" + "r" * len(source.contenders), ["data", *source.contenders], cells, several)
+
+
+def _difference_grid(source: Source) -> _Grid | None:
+    """One row for each comparison with the baseline; None without any."""
+    rows = [[(text, False) for text in difference_row(one, source.metric)] for one in comparisons(source)]
+    head = ["data", "contender", "difference", "interval", "p", "win/tie/loss", "verdict"]
+    return _Grid("llrrrrl", head, rows) if rows else None
+
+
+def render(source: Source, form: str) -> str:
+    """The table as text in one of the ``FORMATS``."""
+    if form not in FORMATS:
+        raise SettingError(f"a table is {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got {form!r}.")
+    return {"markdown": markdown, "csv": as_csv, "latex": latex}[form](source)
+
+
+def markdown(source: Source) -> str:
+    """Scores, differences and verdicts."""
+    text = [f"# {_md(source.plan.name)}", "", _md(_legend(source)), "", *_md_table(_score_grid(source))]
+    differences = _difference_grid(source)
+    if differences is not None:
+        about = (
+            f"Difference to {_md(source.plan.baseline)}, paired by seed and fold, with its 95 % interval "
+            f"({t_test(source)}; p after Holm's correction over the data sets)."
+        )
+        verdicts = [f"- {_md(sentence)}" for sentence in sentences(source)]
+        text += ["", about, "", *_md_table(differences), "", *verdicts]
+    return "\n".join(text) + "\n"
+
+
+def latex(source: Source) -> str:
+    """Two tabulars for the booktabs package."""
+    text = [f"% {_tex(_legend(source))} Needs \\usepackage{{booktabs}}.", *_tabular(_score_grid(source))]
+    differences = _difference_grid(source)
+    if differences is not None:
+        about = f"% Difference to {_tex(source.plan.baseline)}, 95 \\% interval: {t_test(source)},"
+        text += ["", about, "% p after Holm's correction over the data sets.", *_tabular(differences, {"p": "$p$"})]
+    return "\n".join(text) + "\n"
 
 
 def as_csv(source: Source) -> str:
-    """One line for each data set and contender, numbers as they are."""
+    """One line for each data set and contender, with unrounded numbers."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     known = {(one.data, one.contender): one for one in comparisons(source)}
     for line in lines(source):
         for contender, score in zip(source.contenders, line.scores, strict=True):
-            if score is None:
-                continue
-            runs = source.of(line.cell, contender)
-            one = known.get((line.name, contender))
-            writer.writerow(
-                [line.cell[0], line.cell[1], round(float(np.mean([record.texts for record in runs]))) or None,
-                 len(source.labels(line.cell)) or None, runs[0].metric, contender, source.plan.baseline, score.n,
-                 score.mean, score.sd if score.n > 1 else None, *([None] * 14 if one is None else _numbers(one))]
-            )  # fmt: skip
+            if score is not None:
+                runs = source.runs(line.cell, contender)
+                texts = round(float(np.mean([record.texts for record in runs]))) or None
+                classes = len(source.labels(line.cell)) or None
+                row: list[object] = [*line.cell, texts, classes, runs[0].metric, contender, source.plan.baseline]
+                row += [score.n, score.mean, score.sd if score.n > 1 else None]
+                one = known.get((line.cell.name, contender))
+                writer.writerow(row + ([None] * (len(CSV_COLUMNS) - len(row)) if one is None else _numbers(one)))
     return out.getvalue()
 
 
-def latex(source: Source) -> str:
-    """Two tabulars for the booktabs package."""
-    table = lines(source)
-    said = [f"% {_tex(_legend(source))} Needs \\usepackage{{booktabs}}.",
-            f"\\begin{{tabular}}{{l{'r' * len(source.contenders)}}}", "\\toprule",
-            " & ".join(["data", *map(_tex, source.contenders)]) + r" \\", "\\midrule"]  # fmt: skip
-    said += [
-        " & ".join([_tex(line.name), *(_bold(_tex_score(score, source.scale), place in line.best, "\\textbf{{{}}}")
-                                       for place, score in enumerate(line.scores))]) + r" \\"
-        for line in table
-    ]  # fmt: skip
-    mean = _mean_row(source, table, "\\textbf{{{}}}", _tex)
-    said += ["\\midrule", *(" & ".join(row) + r" \\" for row in mean)] if mean else []
-    said += ["\\bottomrule", "\\end{tabular}"]
-    found = list(comparisons(source))
-    if found:
-        said += [
-            "",
-            f"% Difference to {_tex(source.plan.baseline)}, 95 \\% interval: {t_test(source)},",
-            "% p after Holm's correction over the data sets.",
-            "\\begin{tabular}{llrrrrl}",
-            "\\toprule",
-            r"data & contender & difference & interval & $p$ & win/tie/loss & verdict \\",
-            "\\midrule",
-        ]
-        said += [
-            " & ".join([_tex(one.data), _tex(one.contender), _tex(points(one.difference, source.scale, sign=True)),
-                        _tex(spread(one, source.scale)), _tex(chance(one.adjusted_p)),
-                        f"{one.wins}/{one.ties}/{one.losses}", word(one)]) + r" \\"
-            for one in found
-        ]  # fmt: skip
-        said += ["\\bottomrule", "\\end{tabular}"]
-    return "\n".join(said) + "\n"
-
-
 def _numbers(one: Comparison) -> list[object]:
-    low, high = one.interval or (None, None)
-    bootstrap_low, bootstrap_high = one.bootstrap or (None, None)
-    return [one.n, one.difference, low, high, one.p, one.adjusted_p, one.wilcoxon_p, bootstrap_low, bootstrap_high,
-            one.wins, one.ties, one.losses, one.missing, word(one)]  # fmt: skip
+    ends, bootstrap = one.interval or (None, None), one.bootstrap or (None, None)
+    row = [one.n, one.difference, *ends, one.p, one.adjusted_p, one.wilcoxon_p, *bootstrap]
+    return [*row, one.wins, one.ties, one.losses, one.missing, short_verdict(one)]
 
 
 def _sentence(text: str) -> str:
-    """With a capital and a full stop; a contender's name stays as it is written."""
+    """With a capital and a full stop; a contender's name keeps its spelling."""
     ours = text.startswith(("of ", "no ", "too "))
     return f"{text[0].upper() if ours else text[0]}{text[1:]}."
-
-
-def _score(score: Summary | None, scale: float) -> str:
-    if score is None:
-        return "–"
-    return points(score.mean, scale) + (f" ± {points(score.sd, scale)}" if score.n > 1 else "")
-
-
-def _tex_score(score: Summary | None, scale: float) -> str:
-    return "--" if score is None else _tex(_score(score, scale))
 
 
 def _legend(source: Source) -> str:
     return f"{caption(source)}." + ("" if source.single else " The best is bold.")
 
 
-def _mean_row(source: Source, table: Sequence[Line], form: str, escaped: Callable[[str], str]) -> list[list[str]]:
-    """The last row, where there are several data sets; the dev and test rows of one run are none."""
-    if len(table) < 2 or source.single:
-        return []
-    values = means(table)
-    top = best(source, values)
-    shown = [escaped("–" if value is None else points(value, source.scale)) for value in values]
-    return [["mean", *(_bold(text, place in top, form) for place, text in enumerate(shown))]]
+def _md_table(grid: _Grid) -> list[str]:
+    rule = "|" + "".join("---|" if align == "l" else "---:|" for align in grid.align)
+    head, *rows = (f"| {' | '.join(line)} |" for line in [list(map(_md, grid.head)), *grid.lines(_md, "**{}**")])
+    return [head, rule, *rows]
 
 
-def _bold(text: str, bold: bool, form: str) -> str:
-    return form.format(text) if bold else text
-
-
-def _md_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    rule = "|" + "".join("---|" if name in ("data", "contender", "verdict") else "---:|" for name in head)
-    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
+def _tabular(grid: _Grid, heads: Mapping[str, str] | None = None) -> list[str]:
+    head = [(heads or {}).get(title, _tex(title)) for title in grid.head]
+    first, *rows = (" & ".join(line) + r" \\" for line in [head, *grid.lines(_tex, "\\textbf{{{}}}")])
+    if grid.means:
+        rows.insert(-1, "\\midrule")
+    begin = [f"\\begin{{tabular}}{{{grid.align}}}", "\\toprule", first, "\\midrule"]
+    return [*begin, *rows, "\\bottomrule", "\\end{tabular}"]
 
 
 def _md(text: str) -> str:
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_|>\[\]]|<(?! ))", r"\\\1", " ".join(text.split()))
 
 
 def _tex(text: str) -> str:
-    """Escaped; signs that LaTeX has in its own way."""
-    signs = {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "±": r"$\pm$", "×": r"$\times$",
-        "–": "--", "<": "$<$", ">": "$>$", "’": "'", "ρ": r"$\rho$",
-    }  # fmt: skip
-    return "".join(signs.get(sign, sign) for sign in " ".join(text.split()))
+    return "".join(TEX_SIGNS.get(sign, sign) for sign in " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""What a model of several tasks gets wrong, task by task, on dev rows of its recipe or on a file. Loads torch."""
+"""The mistakes of a multi-task model, task by task, on the dev rows of its recipe or on a file. Loads torch."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from nearfar.pipeline.data import layout_of
 from nearfar.pipeline.task_outputs import truth_of, worst
 from nearfar.pipeline.tasks import read_task
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
-from nearfar.report.sources import Source, TaskErrors
+from nearfar.report.sources import Source, TaskErrors, TaskMistake
 from nearfar.seeds import generator
 
 MOST = 10
-"""Mistakes that are shown of a task."""
+"""Mistakes shown for each task."""
 ROWS = 2_000
-"""Rows of a task that are looked at: joint heads read every pair twice."""
-ELSEWHERE = "'nearfar report MODEL --task NAME --data FILE' looks at others"
+"""Most rows of a task that are predicted: joint heads read every pair twice."""
+ELSEWHERE = "'nearfar report MODEL --task NAME --data FILE' takes other rows"
 
 
-def look(source: Source, *, batch_size: int = 64) -> tuple[Source, list[str]]:
-    """The run with its mistakes on the dev rows of each task; notes say of which tasks there are none to look at.
+def add_dev_mistakes(source: Source, *, batch_size: int = 64) -> tuple[Source, list[str]]:
+    """Add the mistakes on the dev rows of each task; the notes say which tasks have none to show.
 
     Args:
         source: a single run on several tasks.
-        batch_size: texts computed at once.
+        batch_size: texts encoded at once.
     """
     assert source.home is not None
     model = load_tasks(source.home)
@@ -38,51 +38,50 @@ def look(source: Source, *, batch_size: int = 64) -> tuple[Source, list[str]]:
         return source, [f"no mistakes are shown: the recipe of the run cannot be read ({cause}); {ELSEWHERE}"]
     tables = {table.name: table for table in recipe.task}
     errors = [
-        _own(model, card, recipe, tables[name], batch_size)
+        _dev_mistakes(model, card, recipe, tables[name], batch_size)
         if name in tables
-        else TaskErrors(name, "dev rows", why=f"its recipe does not have this task; {ELSEWHERE}.")
+        else TaskErrors(name, "dev rows", reason=f"its recipe does not have this task; {ELSEWHERE}.")
         for name, card in model.tasks.items()
     ]
-    notes = [f"task {one.task}: no mistakes are shown: {one.why}" for one in errors if one.why is not None]
+    notes = [f"task {one.task}: no mistakes are shown: {one.reason}" for one in errors if one.reason is not None]
     return replace(source, errors=tuple(errors)), notes
 
 
-def look_at(source: Source, records: Records, task: str | None, *, batch_size: int = 64) -> Source:
-    """The run with its mistakes in one task, on these rows."""
+def add_file_mistakes(source: Source, records: Records, task: str | None, *, batch_size: int = 64) -> Source:
+    """Add the mistakes in one task on the rows of a file."""
     assert source.home is not None
     model = load_tasks(source.home)
     card = model.card(task)
     if len(records.texts) != (1 if card.reads == "texts" else 2):
         wanted = "single texts" if card.reads == "texts" else "pairs of texts"
         raise SettingError(f"task {card.name!r} reads {wanted}, and {records.source} has {records.shape}.")
-    return replace(source, errors=(_found(model, card, records, Path(records.source).name, batch_size),))
+    return replace(source, errors=(_mistakes(model, card, records, Path(records.source).name, batch_size),))
 
 
-def has_no_chances(folder: Path, task: str | None) -> bool:
-    """Whether a task of a model predicts something else than the probabilities of classes: a score, or a cosine."""
+def lacks_probabilities(folder: Path, task: str | None) -> bool:
+    """Whether a task of a model predicts a score or a cosine instead of class probabilities."""
     try:
         cards = json.loads((folder / "nearfar.json").read_text(encoding="utf-8"))["task"]["tasks"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    own = [card for card in cards if card["name"] == task or (task is None and len(cards) == 1)]
-    return any(card["labels"] is None or card["head"].get("kind") == "cosine" for card in own)
+    chosen = [card for card in cards if card["name"] == task or (task is None and len(cards) == 1)]
+    return any(card["labels"] is None or card["head"].get("kind") == "cosine" for card in chosen)
 
 
-def _own(model: TaskModel, card: TaskCard, recipe: TaskRecipe, table: Task, batch_size: int) -> TaskErrors:
-    """The mistakes on the dev rows that the recipe names, or on its test rows where it names no others."""
+def _dev_mistakes(model: TaskModel, card: TaskCard, recipe: TaskRecipe, table: Task, batch_size: int) -> TaskErrors:
+    """The mistakes on the dev rows of the recipe, or on its test rows where it has no dev rows."""
     try:
         split, records = _rows(recipe, table)
         if records is None:
-            return TaskErrors(card.name, "dev rows", why=f"its recipe has no dev rows; {ELSEWHERE}.")
-        return _found(model, card, records, f"{split} rows", batch_size)
-    except DataError as error:
-        return TaskErrors(card.name, "dev rows", why=f"its rows cannot be read: {error.problems[0]}")
+            return TaskErrors(card.name, "dev rows", reason=f"its recipe has no dev rows; {ELSEWHERE}.")
+        return _mistakes(model, card, records, f"{split} rows", batch_size)
     except NearfarError as error:
-        return TaskErrors(card.name, "dev rows", why=f"its rows cannot be read: {error}")
+        problem = error.problems[0] if isinstance(error, DataError) else error
+        return TaskErrors(card.name, "dev rows", reason=f"its rows cannot be read: {problem}")
 
 
 def _rows(recipe: TaskRecipe, table: Task) -> tuple[str, Records | None]:
-    """A dev file needs nothing else to be there; a share of the training rows is drawn from them again."""
+    """A dev file is read without the other files; a share of the training rows is drawn from them again."""
     data = table.data
     if isinstance(data.dev, str) and data.dev != "auto":
         return "dev", read(data.dev, layout_of(recipe.plain(table)), invalid=data.invalid)
@@ -93,17 +92,19 @@ def _rows(recipe: TaskRecipe, table: Task) -> tuple[str, Records | None]:
     return "dev", None
 
 
-def _found(model: TaskModel, card: TaskCard, records: Records, rows: str, batch_size: int) -> TaskErrors:
+def _mistakes(model: TaskModel, card: TaskCard, records: Records, rows: str, batch_size: int) -> TaskErrors:
     total = len(records)
     if total > ROWS:
         records = records.take(sorted(generator(0, "mistakes", card.name).permutation(total)[:ROWS].tolist()))
-    truth = truth_of(card, records)
-    wrong = worst(card, model.outputs(card.name, records.texts, batch_size=batch_size), truth, records, len(records))
-    sure = "Probability"
-    if card.labels is None:
-        sure = "Error"
-    elif card.head["kind"] == "cosine":
-        sure = "From the threshold"
-    return TaskErrors(
-        card.name, rows, len(records), total, None if card.labels is None else len(wrong), tuple(wrong[:MOST]), sure
+    outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
+    wrong = worst(card, outputs, truth_of(card, records), records, len(records))
+    shown = (
+        TaskMistake(row["line"], tuple(row["texts"]), row["truth"], row["said"], row["sure"]) for row in wrong[:MOST]
     )
+    measure = "Probability"
+    if card.labels is None:
+        measure = "Error"
+    elif card.head["kind"] == "cosine":
+        measure = "Distance to threshold"
+    count = None if card.labels is None else len(wrong)
+    return TaskErrors(card.name, rows, len(records), total, count, tuple(shown), measure)

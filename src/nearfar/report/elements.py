@@ -1,0 +1,81 @@
+"""The elements of a section: tables, notes, tabs and panels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from nearfar.report.markup import NOTHING, Content, Markup, tag
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a table column."""
+
+    title: Content
+    kind: str = ""
+    """``num`` aligns numbers, ``wide`` is for long texts, ``plot`` holds a chart."""
+
+
+def strings(*titles: str) -> list[Column]:
+    """Columns of short texts."""
+    return [Column(title) for title in titles]
+
+
+def numbers(*titles: Content) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(title, "num") for title in titles]
+
+
+def note(text: str) -> Markup:
+    """A remark below a table or a chart."""
+    return tag("p", text, class_="note")
+
+
+def table(
+    columns: Sequence[Column], rows: Iterable[Sequence[Content]], foot: Sequence[Content] | None = None
+) -> Markup:
+    """A table; the first column names the row, and a name that repeats the one above is printed pale."""
+    lines = [list(row) for row in rows]
+    for above, row in reversed(list(pairwise(lines))):
+        if row[0] == above[0]:
+            row[0] = tag("span", row[0], class_="again")
+    titles = (tag("th", column.title, scope="col", class_=column.kind or None) for column in columns)
+    parts = [tag("thead", tag("tr", *titles)), tag("tbody", *(_row(columns, line) for line in lines))]
+    if foot is not None:
+        parts.append(tag("tfoot", _row(columns, foot)))
+    return tag("div", tag("table", *parts), class_="scroll")
+
+
+def tabs(parts: Sequence[tuple[str, Markup]]) -> Markup:
+    """One part for each data set, below each other; with scripts, one at a time."""
+    if len(parts) == 1:
+        return tag("h3", parts[0][0]) + parts[0][1]
+    inner = (tag("div", tag("h3", title), body, class_="tab", data_title=title) for title, body in parts)
+    return tag("div", *inner, class_="tabs")
+
+
+def panels(parts: Iterable[Markup]) -> Markup:
+    """Charts side by side, as many as fit."""
+    return tag("div", *parts, class_="panels")
+
+
+def panel(title: str, picture: Markup, remark: str = "") -> Markup:
+    """One chart with its title and a remark."""
+    below = tag("span", remark) if remark else NOTHING
+    return tag("figure", tag("figcaption", tag("b", title), below), picture)
+
+
+def details(title: str, body: Markup) -> Markup:
+    """A part that is folded on the screen and open on paper."""
+    return tag("details", tag("summary", title), body)
+
+
+def _row(columns: Sequence[Column], cells: Sequence[Content]) -> Markup:
+    first, *others = zip(columns, cells, strict=True)
+    return tag(
+        "tr",
+        tag("th", first[1], scope="row", class_=first[0].kind or None),
+        *(tag("td", cell, class_=column.kind or None) for column, cell in others),
+    )
