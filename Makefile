@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 DEMO ?= demo-model
 BENCH_VENV ?= .venv-bench
 BENCH ?=
-# The part of the tests that `make quick` runs: all parts by themselves, without whole trainings through the command line.
-QUICK := src tests/objectives tests/batching tests/data tests/recipe tests/evaluation
+# The tests of `make quick`: doctests and the packages below pipeline, about 100 seconds of CPU time. Whole training runs,
+# studies, commands and the pages of the documentation are left to `make test`.
+QUICK := src tests/objectives tests/batching tests/data tests/recipe tests/evaluation tests/encoding
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test check coverage docs pages changelog hooks format bench clean

@@ -46,11 +46,14 @@ def parse(text: str, page: Path = ROOT / "README.md") -> list[Block]:
     """All fenced blocks of a text."""
     return [
         Block(
-            page, text.count("\n", 0, found.start("language")) + 1, found["language"].strip(), found["body"],
+            page,
+            text.count("\n", 0, found.start("language")) + 1,
+            found["language"].strip(),
+            found["body"],
             (found["remark"] or "").strip(),
         )
         for found in _BLOCK.finditer(text)
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,11 @@ def check_python(words: list[str]) -> None:
 
 
 CHECKS = {
-    "make": check_make, "nearfar": check_nearfar, "torchrun": check_torchrun, "accelerate": check_accelerate,
-    "pip": check_pip, "python3": check_python, "python": check_python,
-}  # fmt: skip
+    "make": check_make,
+    "nearfar": check_nearfar,
+    "torchrun": check_torchrun,
+    "accelerate": check_accelerate,
+    "pip": check_pip,
+    "python3": check_python,
+    "python": check_python,
+}

@@ -53,8 +53,11 @@ def test_released_sections_are_kept_and_the_unreleased_one_is_replaced(tmp_path)
     write(tmp_path, _1_added="Uno.")
     twice = changelog.render(changelog.read_news(tmp_path), changelog.render(changelog.read_news(tmp_path), released))
     assert re.findall(r"^(?:## |- ).*$", twice, re.MULTILINE) == [
-        "## Unreleased", "- Uno.", "## 0.1.0 (2030-01-01)", "- One.",
-    ]  # fmt: skip
+        "## Unreleased",
+        "- Uno.",
+        "## 0.1.0 (2030-01-01)",
+        "- One.",
+    ]
     assert changelog.render({}, twice) == released
 
 

@@ -221,9 +221,17 @@ def links(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "line",
-    ["make tset", "nearfar trian x.csv", "nearfar train x.csv --epoch 3", "frobnicate", "pip install '.[offlien]'",
-     "torchrun --nproc-per-nude 2 .venv/bin/nearfar train x.csv", "python3 -m no_such_module", "cd x && make tset"],
-)  # fmt: skip
+    [
+        "make tset",
+        "nearfar trian x.csv",
+        "nearfar train x.csv --epoch 3",
+        "frobnicate",
+        "pip install '.[offlien]'",
+        "torchrun --nproc-per-nude 2 .venv/bin/nearfar train x.csv",
+        "python3 -m no_such_module",
+        "cd x && make tset",
+    ],
+)
 def test_a_wrong_shell_line_is_noticed(line):
     with pytest.raises(AssertionError):
         check_command(line)
