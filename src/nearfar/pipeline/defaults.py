@@ -1,6 +1,6 @@
 """What a recipe leaves open, filled in when the data is known: objective, batches, how long and how fast to learn.
 
-The figures behind these choices are in docs/why/small-data.md.
+The figures behind these choices are in docs/why/few-shot-defaults.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ONE_BATCH_STEPS = 6
 FEW_RATE = 1e-4
 """The learning rate where classmates are compared and the head is fitted; twice as much in runs that are not longer."""
 LONGER = 10
-"""Steps from which on a run is longer: docs/why/small-data.md has the comparison."""
+"""Steps from which on a run is longer: docs/why/few-shot-defaults.md has the comparison."""
 CENTER_CLASSES, CENTER_TEXTS = 10, 100
 """Up to so many classes, and texts a class on average, what is fitted to compared classmates is the nearest center."""
 COMPARING = (SupCon, CrossEntropySupCon, LabelAware, Triplet, Contrastive)
@@ -267,7 +267,7 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
 
 
 def _fitted(objective: Objective, data: RunData) -> HeadKind:
-    """The head to fit where none is asked for: docs/why/small-data.md has the comparison."""
+    """The head to fit where none is asked for: docs/why/few-shot-defaults.md has the comparison."""
     classes = len(data.classes)
     few = classes <= CENTER_CLASSES and len(data.train) <= CENTER_TEXTS * classes
     return "nearest-center" if few and needs_classmates(objective) else "logistic"

@@ -15,7 +15,7 @@ FittedHead = Literal["logistic", "nearest-center", "neighbors"]
 ABSENT = -1e4
 """The logit of a class that no training text has."""
 STRENGTH = 10.0
-"""Inverse of the logistic head's L2 penalty; docs/why/small-data.md has the comparison."""
+"""Inverse of the logistic head's L2 penalty; docs/why/few-shot-defaults.md has the comparison."""
 
 
 def fit_head(

@@ -39,7 +39,7 @@ class Auto:
     Reads:    anything
     Batches:  those of the chosen objective
     Related:  supcon for few labeled texts, cross-entropy for many, cosine-mse for scored pairs, batch-softmax for pairs
-    Paper:    docs/why/small-data.md has the measurements behind the choice
+    Paper:    docs/why/few-shot-defaults.md has the measurements behind the choice
     """
 
     name: Annotated[Literal["auto"], _Name] = "auto"

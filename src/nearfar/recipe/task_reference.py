@@ -12,7 +12,7 @@ from nearfar.recipe.tasks import TaskRecipe
 _INTRODUCTION = """\
 # Multi-task recipe
 
-A recipe with `[[task]]` tables trains several tasks with one encoder: [Multi-task training](../how-to/many-tasks.md).
+A recipe with `[[task]]` tables trains several tasks with one encoder: [Multi-task training](../how-to/multi-task.md).
 Every task needs a `name` and `data.train`; every other key has a default. Keys outside of lists can also be set on the
 command line: `--set training.epochs=3`.
 """

@@ -13,7 +13,7 @@ A row with moments m and v, current at step :math:`t_0`, is at step :math:`t`, w
 
 with learning rates η and weight decay λ. The terms depend on the row only through :math:`t_0`, and nearly linearly on
 u, so the sum is that of two terms: the Gauss quadrature with the same first four moments of u under A. They are kept
-for each :math:`t_0`, so a row costs the same however long it waited. docs/why/row-wise-embeddings.md has the error.
+for each :math:`t_0`, so a row costs the same however long it waited. docs/why/lazy-adamw.md has the error.
 """
 
 from __future__ import annotations
