@@ -190,7 +190,9 @@ def test_scores_in_between_are_refused_where_pairs_are_like_or_unlike(objective:
     rows += [{**rows[0], "text_a": "half", "score": 2.5}, {**rows[0], "text_a": "more", "score": 4}]
     code, said = train(write("scores.jsonl", rows), objective=objective)
     assert code == 1
-    assert f"scores.jsonl:10: {objective} takes a pair as like or unlike, and 2 scores lie between 0 and 5" in said
+    assert (
+        f"scores.jsonl:10: {objective} takes a pair as positive or negative, and 2 scores lie between 0 and 5" in said
+    )
     assert "(got '2.5'). Label the pairs 1 or 0, or take an objective for scores: cosine-mse" in said
     assert not Path("model").exists()
 

@@ -180,7 +180,7 @@ def test_a_reason_names_the_lines_of_the_file_whatever_rows_were_drawn(tmp_path)
     refused, _ = perform(trial, tmp_path / "scratch")
     part = split(*rows_of(trial.source), size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
     line = next(line for line, score in zip(part.train.lines, part.train.scores, strict=True) if score == 0.5)
-    assert str(refused.reason).startswith(f"t.jsonl:{line}: contrastive-pairs takes a pair as like or unlike")
+    assert str(refused.reason).startswith(f"t.jsonl:{line}: contrastive-pairs takes a pair as positive or negative")
     assert rows[line - 1]["score"] == 0.5
     assert list((tmp_path / "scratch").iterdir()) == []
 

@@ -241,7 +241,7 @@ def test_a_text_with_a_second_view_is_not_said_to_be_alone(tmp_path, capsys):
     for name, told in (("supcon", True), ("label-aware", False)):
         train_recipe(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name)
         said = " ".join(capsys.readouterr().err.split())
-        assert ("have no classmate in their batch" in said) == told
+        assert ("have no positive in their batch" in said) == told
 
 
 def test_stages_run_one_after_the_other_and_resume_within_the_second(tmp_path):

@@ -19,7 +19,7 @@ from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
-from nearfar.pipeline.defaults import check_objective, choose, trains_head
+from nearfar.pipeline.defaults import check_objective, choose
 from nearfar.pipeline.heads import fit_head
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
@@ -98,9 +98,9 @@ def test_a_little_cross_entropy_trains_a_head():
         CrossEntropy(), TripleEntropy(beta=0.1), CrossEntropySupCon(weight=0.9), LabelAware(weight=0.1),
         Blend(parts={"a": CrossEntropy(), "b": SupCon()}), Blend(parts={"a": TripleEntropy(beta=0.1)}),
     ):  # fmt: skip
-        assert trains_head(objective)
+        assert objective.does.trains_head
     for objective in (SupCon(), SoftTriple(), Blend(parts={"a": TripleEntropy(beta=0)})):
-        assert not trains_head(objective)
+        assert not objective.does.trains_head
 
 
 def test_a_learning_rate_that_nothing_learns_at_is_told():
@@ -199,7 +199,7 @@ def test_what_an_objective_names_is_looked_for_before_anything_is_opened(objecti
     ],
 )
 def test_the_head_follows_the_objective_the_classes_and_the_texts_of_each(objective, classes, rows, head, tmp_path):
-    """Centers where classmates were compared and are few, unless the recipe says otherwise."""
+    """Centers where texts of a class were compared and are few, unless the recipe says otherwise."""
     train = tmp_path / "texts.csv"
     train.write_text("text,label\n" + "".join(f"text {n},c{n % classes}\n" for n in range(rows)))
     recipe = recipe_of(train, {"name": objective})
@@ -260,7 +260,7 @@ def test_a_draw_smaller_than_the_classes_is_told_and_one_class_refused(tmp_path,
     assert not any("without a training" in note for note in read_data(recipe_of(train, {"name": "auto"})).notes)
 
 
-def test_an_objective_that_finds_no_classmates_is_said_to_learn_nothing(tmp_path, capsys):
+def test_an_objective_that_finds_no_positives_is_said_to_learn_nothing(tmp_path, capsys):
     train = write_texts(tmp_path / "texts.csv", 24)
     few = {"per_class": 1}
     remedy = "data.per_class leaves one text of each: set 2 or more, 8 is usual"
@@ -268,17 +268,17 @@ def test_an_objective_that_finds_no_classmates_is_said_to_learn_nothing(tmp_path
     assert "supcon learns nothing here" in said
     assert remedy in said
     said = told_by(recipe_of(train, {"name": "cross-entropy+supcon"}, data=few), tmp_path / "b", capsys)
-    assert "3 of 3 training texts have no classmate in their batch" in said
+    assert "3 of 3 training texts have no positive in their batch" in said
     assert remedy in said
 
 
-def test_texts_without_a_classmate_are_helped_by_what_can_help_them(tmp_path, capsys):
-    """Larger batches where there is a classmate elsewhere, more texts where there is none."""
+def test_anchors_without_a_positive_are_helped_by_what_can_help_them(tmp_path, capsys):
+    """Larger batches where there is a positive elsewhere, more texts where there is none."""
     train = write_texts(tmp_path / "texts.csv", 24)
     with train.open("a") as file:
         file.write("a violin,music\n")
     said = told_by(recipe_of(train, {"name": "supcon"}, batches={"size": 32}), tmp_path / "a", capsys)
-    assert "1 of 25 training texts has no classmate in its batch" in said
+    assert "1 of 25 training texts has no positive in its batch" in said
     assert "near; more texts of a class would help, two of each at least" in said
     apart = {"size": 3, "shuffle": "file-order"}
     said = told_by(recipe_of(train, {"name": "supcon"}, batches=apart), tmp_path / "b", capsys)
@@ -291,11 +291,11 @@ def test_two_classes_fit_into_a_balanced_batch():
     assert side_by_side(20, 12) == 6
 
 
-def test_fewer_classmates_side_by_side_than_asked_for_are_told(tmp_path, capsys):
+def test_fewer_texts_of_a_class_in_a_batch_than_asked_for_are_told(tmp_path, capsys):
     train = write_texts(tmp_path / "texts.csv", 24)
     for batches, told in (
-        ({"size": 12, "per_class": 20}, "batches.per_class is 20, but 6 texts of a class sit together"),
-        ({"size": 2}, "batches.size is 2, so classmates fill a batch"),
+        ({"size": 12, "per_class": 20}, "batches.per_class is 20, but 6 texts of a class share a batch"),
+        ({"size": 2}, "batches.size is 2, so texts of one class fill a batch"),
     ):
         recipe = recipe_of(train, {"name": "supcon"}, batches=batches)
         assert told in told_by(recipe, tmp_path / str(batches["size"]), capsys)

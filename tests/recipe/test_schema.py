@@ -3,20 +3,19 @@
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, fields
-from typing import get_args
 
 import pytest
 
 from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Head, Objective, Recipe, Stage, Training, TripleEntropy
 from nearfar.recipe.keys import entries, fits, phrase
-from nearfar.recipe.objectives import Auto, Blend, PairObjective, Single
+from nearfar.recipe.objectives import Auto, Blend, Single
 from nearfar.recipe.reference import LABELS, description
 
 TABLES = [Recipe, Data, Encoder, Head, Batches, Training, Stage, *OBJECTIVES.values()]
 
 
 def test_the_objectives_are_listed_once_under_their_own_names():
-    assert tuple(OBJECTIVES.values()) == get_args(Objective)
+    assert tuple(OBJECTIVES.values()) == Objective.tables() == fits(Objective).tables
     assert [table().name for table in OBJECTIVES.values()] == list(OBJECTIVES)
     assert list(OBJECTIVES) == [
         "auto",
@@ -42,9 +41,12 @@ def test_the_objectives_are_listed_once_under_their_own_names():
 
 
 def test_a_blend_holds_every_objective_but_auto_and_blends():
-    assert get_args(Single) == tuple(table for table in OBJECTIVES.values() if table not in (Auto, Blend))
+    assert (
+        Single.tables()
+        == fits(Single).tables
+        == tuple(table for table in OBJECTIVES.values() if table not in (Auto, Blend))
+    )
     assert fits(entries(Blend)["parts"].kind).values == Single
-    assert set(get_args(PairObjective)) < set(get_args(Single))
 
 
 def test_a_stage_sets_what_other_tables_set_for_all():

@@ -42,7 +42,7 @@ def objectives(
         return
     table = Table("objective", "what it does", "reads", "paper")
     for key, about in descriptions.items():
-        table.add_row(key, about["summary"], about["reads"], about["paper"])
+        table.add_row(key, about["summary"], about.get("reads", ""), about.get("paper", ""))
     console.print(table, highlight=False)
     console.print("nearfar objectives NAME shows the settings of one of them", highlight=False)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,22 +32,11 @@ from nearfar.data import (
 from nearfar.data.targets import contradictory
 from nearfar.errors import MEMORY, DataError, Problem, SettingError, counted
 from nearfar.recipe import Data, Objective, Recipe
-from nearfar.recipe.objectives import (
-    Auto,
-    Blend,
-    ContrastivePairs,
-    Mirror,
-    PairObjective,
-    PairTriplet,
-    SimCSE,
-    ViewObjective,
-)
+from nearfar.recipe.objectives import parts_of
 
 AUTO_ROWS = 1_000
 """From this many rows on, ``dev = "auto"`` sets a share aside."""
 AUTO_SHARE = 0.1
-LIKE_OR_UNLIKE = (ContrastivePairs, PairTriplet, SimCSE, Mirror)
-"""Objectives to which a pair belongs together or does not, with nothing in between."""
 
 
 @dataclass(frozen=True)
@@ -257,36 +246,27 @@ def _automatic_dev(train: Records, row_type: RowType, recipe: Recipe) -> tuple[f
 
 def compares_pairs(recipe: Recipe) -> bool | None:
     """Whether the objectives compare the two texts of a pair, each encoded by itself; None leaves it to the data."""
-    named = [stage.objective for stage in recipe.stage] or [recipe.objective]
-    found: set[bool] = set()
-    for objective in named:
-        parts = objective.parts.values() if isinstance(objective, Blend) else (objective,)
-        found |= {isinstance(part, get_args(PairObjective)) for part in parts if not isinstance(part, Auto)}
-    if len(found) > 1:
-        names = ", ".join(objective.name for objective in named)
+    reads = {objective.does.reads for objective in _objectives(recipe)} - {"any"}
+    if "mixed" in reads or ("classes" in reads and len(reads) > 1):
+        names = ", ".join(objective.name for objective in _objectives(recipe))
         raise SettingError(f"these objectives do not read the same kind of rows: {names}; keep to texts or to pairs.")
-    return found.pop() if found else None
+    return "classes" not in reads if reads else None
 
 
 def views_suffice(recipe: Recipe) -> bool:
     """Whether all objectives can make pairs of single texts, by two views of each."""
-    parts = _objectives(recipe)
-    return bool(parts) and all(isinstance(part, get_args(ViewObjective)) for part in parts)
+    return all(objective.does.reads == "views" for objective in _objectives(recipe))
 
 
 def _objectives(recipe: Recipe) -> list[Objective]:
-    """The objectives of all stages, and of a blend all its parts."""
-    named = [stage.objective for stage in recipe.stage] or [recipe.objective]
-    return [
-        part
-        for objective in named
-        for part in (objective.parts.values() if isinstance(objective, Blend) else (objective,))
-    ]
+    """The objectives of all stages."""
+    return [stage.objective for stage in recipe.stage] or [recipe.objective]
 
 
 def in_between(train: Records, objectives: Sequence[Objective]) -> list[Problem]:
-    """What is wrong with scores for objectives that know like and unlike pairs only; no batch should find it out."""
-    names = [objective.name for objective in objectives if isinstance(objective, LIKE_OR_UNLIKE)]
+    """What is wrong with scores for objectives that know positive and negative pairs only."""
+    parts = [part for objective in objectives for part in parts_of(objective).values()]
+    names = [part.name for part in parts if part.does.binary]
     if not names:
         return []
     low, high = score_range(train)
@@ -296,7 +276,7 @@ def in_between(train: Records, objectives: Sequence[Objective]) -> list[Problem]
     scores = f"{counted(len(found), 'score lies', 'scores lie')} between {low:g} and {high:g}"
     return [
         Problem(
-            train.source, f"{names[0]} takes a pair as like or unlike, and {scores}",
+            train.source, f"{names[0]} takes a pair as positive or negative, and {scores}",
             "Label the pairs 1 or 0, or take an objective for scores: cosine-mse, pearson, or batch-softmax with its "
             "threshold.",
             line=found[0][1], value=f"{found[0][0]:g}",

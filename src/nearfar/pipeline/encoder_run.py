@@ -20,7 +20,7 @@ from nearfar.evaluation import PairReport, Report
 from nearfar.evaluation.evaluators import evaluate
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
-from nearfar.pipeline.defaults import are_few, parts_of, trains_head
+from nearfar.pipeline.defaults import are_few
 from nearfar.pipeline.heads import fit_head
 from nearfar.pipeline.loaders import company, make_loader, twins
 from nearfar.pipeline.objectives import build_terms
@@ -31,7 +31,6 @@ from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, Scale, check_targets, 
 from nearfar.pipeline.runtime import open_encoder
 from nearfar.pipeline.stages import Stage, plan_stages, unstored, written
 from nearfar.recipe import Recipe, Training, to_toml
-from nearfar.recipe.objectives import LabelAware, SimCSE
 from nearfar.seeds import stream
 from nearfar.training import FitSettings, LossModule, TaskLoss, plan_run
 from nearfar.training.optimizer import Part
@@ -89,9 +88,8 @@ class EncoderPlan:
         """The files and folders that the run reads, among other values."""
         recipe = self.given
         objectives = [recipe.objective, *(stage.objective for stage in recipe.stage)]
-        aware = [part for one in objectives for part in parts_of(one) if isinstance(part, LabelAware)]
         data = recipe.data
-        return [data.train, data.dev, data.test, recipe.encoder.name, *(part.weighting for part in aware)]
+        return [data.train, data.dev, data.test, recipe.encoder.name, *(one.does.encoder for one in objectives)]
 
     def saved_recipe(self) -> Recipe:
         """One recipe for all stages."""
@@ -117,7 +115,7 @@ class EncoderPlan:
     def open(self, accelerator: Accelerator, precision: Precision, encoder: str | None = None) -> EncoderRun:
         """Open the encoder, with a class head where some stage trains one, and tokenize the data."""
         data, recipe = self.data, self.recipe
-        headed = self.classifies and any(trains_head(stage.recipe.objective) for stage in self.parts)
+        headed = self.classifies and any(stage.recipe.objective.does.trains_head for stage in self.parts)
         classes = data.classes if headed else None
         built = open_encoder(recipe.encoder, classes=classes, seed=stream(recipe.seed, "head"), name=encoder)
         built.model.to(accelerator.device)
@@ -214,26 +212,23 @@ class EncoderRun:
             seed=stage.stream("objective"),
             graded=data.row_type.has_scores,
         )
-        objectives = parts_of(recipe.objective)
+        does = recipe.objective.does
         weighting, projection, masked = None, None, None
-        for part in objectives:
-            if isinstance(part, LabelAware) and weighting is None:
-                weighting = self._weighting(recipe, part, stage.stream("weighting"))
-            elif isinstance(part, SimCSE):
-                if data.row_type.views and part.projection:
-                    projection = _projection(self.model.dim, stage.stream("projection"))
-                if part.mlm_weight and masked is None:
-                    masked, note = masked_words(recipe.encoder.name, self.built, seed=stage.stream("masked-words"))
-                    notes += [note] if note else []
+        if does.weighting:
+            weighting = self._weighting(recipe, does.encoder or recipe.encoder.name, stage.stream("weighting"))
+        if data.row_type.views and does.projection:
+            projection = _projection(self.model.dim, stage.stream("projection"))
+        if does.masked_words:
+            masked, note = masked_words(recipe.encoder.name, self.built, seed=stage.stream("masked-words"))
+            notes += [note] if note else []
         module = LossModule(
             self.model, [TaskLoss(tuple(terms))], precision=self.precision, weighting=weighting, projection=projection,
             masked=masked,
         )  # fmt: skip
         return module.to(self.accelerator.device), notes
 
-    def _weighting(self, recipe: Recipe, settings: LabelAware, seed: int) -> TextModel:
+    def _weighting(self, recipe: Recipe, name: str, seed: int) -> TextModel:
         """The weighting network of label-aware contrastive."""
-        name = settings.weighting or recipe.encoder.name
         helper = open_encoder(recipe.encoder, classes=self.plan.data.classes, seed=seed, name=name)
         if name != recipe.encoder.name and helper.tokenizer.get_vocab() != self.built.tokenizer.get_vocab():
             raise SettingError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,44 +22,28 @@ from nearfar.batching import (
     count_without_positive,
 )
 from nearfar.encoding import Built
-from nearfar.encoding.augment import Augment, Augmentation, make_augment
+from nearfar.encoding.augment import Augment, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline.data import RunData
-from nearfar.pipeline.defaults import COMPARING, needs_classmates, parts_of, positive_from
 from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, distinct
 from nearfar.pipeline.stages import Stage
-from nearfar.recipe import Objective, Recipe
-from nearfar.recipe.objectives import (
-    BatchSoftmax,
-    LabelAware,
-    Mirror,
-    MultipleNegatives,
-    PairTriplet,
-    SimCSE,
-    SupCon,
-    Triplet,
-)
+from nearfar.recipe import Recipe
+from nearfar.recipe.capabilities import Capabilities
+from nearfar.recipe.objectives import parts_of
 from nearfar.training import Loader
-
-GROUPED = (BatchSoftmax, MultipleNegatives, PairTriplet, SimCSE, Mirror)
 
 
 def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader:
     """The training rows of a stage, ready to train on."""
-    recipe = stage.recipe
-    objectives = parts_of(recipe.objective)
-    columns, groups, augment = rows.columns, None, None
-    aware = [part for part in objectives if isinstance(part, LabelAware)]
-    if aware:
+    recipe, does = stage.recipe, stage.recipe.objective.does
+    columns, groups = rows.columns, None
+    if does.two_views:
         every = np.arange(len(rows.labels))
         columns = (every, every)
-        augment = _second_view(aware[0].views, built, data, rows)
-    if not data.row_type.has_classes:
-        augment = _changed_view(objectives, built, data, rows)
-    if not data.row_type.has_classes and any(isinstance(part, GROUPED) for part in objectives):
-        _check_company(recipe, objectives, rows)
-        groups = rows.groups(positive_from(recipe.objective))
+    if not data.row_type.has_classes and does.in_batch:
+        _check_negatives(recipe, rows)
+        groups = rows.groups(does.positive_above)
     return Loader(
         tokens=rows.table,
         labels=rows.labels,
@@ -70,15 +53,15 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
         columns=columns,
         targets=rows.targets,
         groups=groups,
-        augment=augment,
+        augment=_augment(does, built, data, rows),
     )
 
 
-def _check_company(recipe: Recipe, objectives: Sequence[Objective], rows: Rows) -> None:
-    """Refuse rows and batches in which a text has nothing to be told from."""
+def _check_negatives(recipe: Recipe, rows: Rows) -> None:
+    """Refuse rows and batches in which a text has no negatives."""
     if len(rows.columns) > 2:  # each row has a negative of its own
         return
-    if any(isinstance(part, SimCSE) and part.hard_negative_weight for part in objectives):
+    if recipe.objective.does.needs_negatives:
         raise SettingError(
             "objective.hard_negative_weight is for rows that have a negative each (triplets), and these have none; "
             "set it to 0."
@@ -95,54 +78,43 @@ def _check_company(recipe: Recipe, objectives: Sequence[Objective], rows: Rows) 
         )
 
 
-def _second_view(views: str, built: Built, data: RunData, rows: Rows) -> Augment | None:
-    """What happens to the second view of each text; dropout alone makes views differ, too."""
-    if views == "dropout":
-        return None
-    if views == "synonyms" and data.train.shape == "pairs":
-        raise SettingError('objective.views = "synonyms" reads single texts, and these are pairs; use "spans".')
-    name: Any = views
-    return make_augment(
-        name, table=rows.table, texts=data.train.texts[0], tokenizer=built.tokenizer, max_length=built.max_length
-    )
-
-
-def _changed_view(objectives: Sequence[Objective], built: Built, data: RunData, rows: Rows) -> Augment | None:
+def _augment(does: Capabilities, built: Built, data: RunData, rows: Rows) -> Augment | None:
     """What happens to the second view of a text, beside dropout: one thing for all parts of a blend."""
-    asked: list[tuple[Augmentation, dict[str, Any]]] = []
-    for part in objectives:
-        if isinstance(part, Mirror) and part.masked:
-            asked.append(("spans", {"length": part.masked, "mode": part.unit}))
-        elif isinstance(part, SimCSE) and part.views != "dropout":
-            if not data.row_type.views:
-                raise SettingError(
-                    "objective.views changes the second view of plain texts, and these rows have more than one text "
-                    'each; set objective.views = "dropout".'
-                )
-            asked.append((part.views, {}))
-    if not asked:
+    if not does.second_views:
         return None
-    if len(rows.columns) > 2:
+    view, *others = does.second_views
+    labeled, shape = data.row_type.has_classes, data.train.shape
+    if labeled and view.method == "synonyms" and shape == "pairs":
+        raise SettingError('objective.views = "synonyms" reads single texts, and these are pairs; use "spans".')
+    if not data.row_type.views and any(each.plain_only for each in does.second_views):
+        raise SettingError(
+            "objective.views changes the second view of plain texts, and these rows have more than one text "
+            'each; set objective.views = "dropout".'
+        )
+    if shape == "triplets":
         raise SettingError(
             "mirror masks the second view of a text, and these rows are triplets; use simcse, or set objective.masked "
             "to 0."
         )
-    if any(other != asked[0] for other in asked[1:]):
+    if not labeled and any(other != view for other in others):
         raise SettingError(
             "the parts of this blend change the second view of a text in different ways, and they share it: give them "
             "the same objective.parts.NAME.views or masked, or leave all but one out."
         )
-    name, settings = asked[0]
-    texts, _ = distinct(data.train.texts)
     return make_augment(
-        name, table=rows.table, texts=texts, tokenizer=built.tokenizer, max_length=built.max_length, **settings
+        view.method,
+        table=rows.table,
+        texts=data.train.texts[0] if labeled else distinct(data.train.texts)[0],
+        tokenizer=built.tokenizer,
+        max_length=built.max_length,
+        **view.settings,
     )
 
 
 def twins(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[str]:
     """What a user should know where both views of a text are the same."""
     settings = recipe.encoder
-    aware = any(isinstance(part, LabelAware) for part in parts_of(recipe.objective))
+    aware = recipe.objective.does.two_views
     drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
     two = data.row_type.views or aware
     if not two or loader.augment is not None or drops or settings.drophead or settings.cutoff:
@@ -157,19 +129,20 @@ def twins(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[s
 
 
 def company(loader: Loader, recipe: Recipe) -> list[str]:
-    """What a user should know about who sits together."""
-    if not needs_classmates(recipe.objective):
+    """What a user should know about the composition of batches."""
+    does = recipe.objective.does
+    if not does.needs_positives:
         return []
     notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(loader.labels))
     wanted, fitting = recipe.batches.per_class, side_by_side(recipe.batches.per_class, size)
     if recipe.batches.shuffle == "balanced" and size < 4:
         notes.append(
-            f"batches.size is {size}, so classmates fill a batch, and nothing is there to tell them from; set 4 or "
+            f"batches.size is {size}, so texts of one class fill a batch, which leaves no negatives; set 4 or "
             "more, 64 is usual"
         )
     elif recipe.batches.shuffle == "balanced" and fitting < wanted:
         notes.append(
-            f"batches.per_class is {wanted}, but {fitting} texts of a class sit together, so that two classes meet in "
+            f"batches.per_class is {wanted}, but {fitting} texts of a class share a batch, so that two classes meet in "
             f"a batch of {size} (batches.size)"
         )
     if classes > size // 2:
@@ -178,17 +151,15 @@ def company(loader: Loader, recipe: Recipe) -> list[str]:
             f"{2 * classes} or more would let all of them meet"
         )
     alone = count_without_positive(loader.labels, loader.sampler.batches(0))
-    comparing = [part for part in parts_of(recipe.objective) if isinstance(part, COMPARING)]
-    if alone and not all(isinstance(part, LabelAware) for part in comparing):  # each text of these has a second view
-        nothing = alone == len(loader) and all(
-            isinstance(part, SupCon | Triplet) for part in parts_of(recipe.objective)
-        )
+    parts = [part.does for part in parts_of(recipe.objective).values()]
+    if alone and any(part.needs_positives and not part.two_views for part in parts):
+        nothing = alone == len(loader) and does.idle_without_positives
         help_is = _remedy(loader, recipe, alone)
         notes.append(
-            f"{recipe.objective.name} learns nothing here, since no training text has a classmate in its batch, and "
+            f"{recipe.objective.name} learns nothing here, since no training text has a positive in its batch, and "
             f"only the head is fitted; {help_is}"
             if nothing
-            else f"{alone:,} of {len(loader):,} training texts {'has' if alone == 1 else 'have'} no classmate in "
+            else f"{alone:,} of {len(loader):,} training texts {'has' if alone == 1 else 'have'} no positive in "
             f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; "
             f"{help_is}"
         )
@@ -196,7 +167,7 @@ def company(loader: Loader, recipe: Recipe) -> list[str]:
 
 
 def _remedy(loader: Loader, recipe: Recipe, alone: int) -> str:
-    """What gives texts without a classmate one: other batches, unless there is none in all of the texts."""
+    """What gives anchors without a positive one: other batches, unless there is none in all of the texts."""
     singles = int((np.unique(loader.labels, return_counts=True)[1] == 1).sum())
     if alone > singles:
         size = min(2 * (recipe.batches.size or 1), len(loader))
@@ -207,7 +178,7 @@ def _remedy(loader: Loader, recipe: Recipe, alone: int) -> str:
 
 
 def side_by_side(per_class: int, size: int) -> int:
-    """How many texts of a class sit together in a batch: as asked for, but half the batch at most, and two at least."""
+    """How many texts of a class share a batch: as asked for, but half the batch at most, and two at least."""
     return min(per_class, max(2, size // 2))
 
 
@@ -230,7 +201,7 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         return ClassBalanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
     if data.row_type.has_classes:
         raise SettingError(
-            f'batches.shuffle = "{shuffle}" puts like pairs together, and these rows have classes; use "balanced".'
+            f'batches.shuffle = "{shuffle}" puts similar pairs together, and these rows have classes; use "balanced".'
         )
     side = rows.columns[0 if settings.neighbor_text == "left" else 1]
     same = side if settings.separate_duplicates else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,20 +16,44 @@ from nearfar.errors import SettingError, counted
 from nearfar.objectives import balanced_weights
 from nearfar.pipeline.defaults import check_objective
 from nearfar.recipe import Objective
-from nearfar.recipe import objectives as tables
+from nearfar.recipe import class_objectives as classes
+from nearfar.recipe import pair_objectives as pairs
+from nearfar.recipe.capabilities import add_table, remove_table
+from nearfar.recipe.objectives import Blend
 from nearfar.training import Term
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What an objective must know of the run to be made."""
+class BuildContext:
+    """What an objective must know of the run to be built."""
 
     classes: tuple[str, ...]
     dim: int
     counts: NDArray[np.int64]
     """How many training texts each class has."""
     graded: bool = False
-    """Whether pairs have scores rather than yes-or-no labels."""
+    """Whether pairs have scores rather than binary labels."""
+
+
+Builder: TypeAlias = Callable[[Any, BuildContext], tuple[list[Term], list[str]]]
+"""The table of an objective to its terms, and what the user should know about them."""
+
+
+def register(table: type[Objective], build: Builder) -> None:
+    """Let recipes and commands of this process name an objective that is not part of nearfar.
+
+    Args:
+        table: a frozen dataclass of its settings, derived from :class:`nearfar.recipe.capabilities.Single`.
+        build: makes its terms.
+    """
+    add_table(table)
+    _BUILDERS[table] = build
+
+
+def unregister(table: type[Objective]) -> None:
+    """Undo :func:`register`."""
+    remove_table(table)
+    del _BUILDERS[table]
 
 
 def build_terms(
@@ -41,10 +65,10 @@ def build_terms(
     A cross-entropy of weight zero is none: it needs no class head.
     """
     check_objective(settings, classes)
-    around = Surroundings(classes, dim, np.bincount(labels, minlength=len(classes)), graded)
+    context = BuildContext(classes, dim, np.bincount(labels, minlength=len(classes)), graded)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        terms, notes = _blend(settings, around) if isinstance(settings, tables.Blend) else _single(settings, around)
+        terms, notes = _build(settings, context)
     if settings.learning_rate is not None and not any(_weights_of(term) for term in terms):
         notes.append(_idle("objective.learning_rate", settings))
     return [term for term in terms if term.weight or term.view != "logits"], notes
@@ -61,20 +85,20 @@ def _idle(key: str, settings: Objective) -> str:
     )
 
 
-def _single(settings: Objective, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _build(settings: Objective, context: BuildContext) -> tuple[list[Term], list[str]]:
     try:
         build = _BUILDERS[type(settings)]
     except KeyError:
         raise SettingError(f"objective.name {settings.name!r} has not been chosen yet.") from None
-    return build(settings, around)
+    return build(settings, context)
 
 
-def _blend(settings: tables.Blend, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _blend(settings: Blend, context: BuildContext) -> tuple[list[Term], list[str]]:
     weights = {name: settings.weights.get(name, 1.0) for name in settings.parts}
     terms: list[Term] = []
     notes: list[str] = []
     for name, part in settings.parts.items():
-        made, told = _single(part, around)
+        made, told = _build(part, context)
         notes.extend(told)
         if part.learning_rate is not None and not any(map(_weights_of, made)):
             notes.append(_idle(f"objective.parts.{name}.learning_rate", part))
@@ -94,106 +118,106 @@ def _free(name: str, terms: list[Term]) -> str:
     return name
 
 
-def _entropy(settings: Any, around: Surroundings) -> nn.Module:
+def _entropy(settings: Any, context: BuildContext) -> nn.Module:
     chosen, weights = settings.class_weights, None
     if chosen == "balanced":
-        weights = balanced_weights(torch.from_numpy(around.counts))
+        weights = balanced_weights(torch.from_numpy(context.counts))
     elif isinstance(chosen, Mapping):
-        weights = torch.tensor([chosen.get(name, 1.0) for name in around.classes])
+        weights = torch.tensor([chosen.get(name, 1.0) for name in context.classes])
     return modules.CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
 
 
-def _cross_entropy(settings: tables.CrossEntropy, around: Surroundings) -> tuple[list[Term], list[str]]:
-    return [Term("cross_entropy", 1.0, _entropy(settings, around), "logits")], _lonely(around, THIN)
+def _cross_entropy(settings: classes.CrossEntropy, context: BuildContext) -> tuple[list[Term], list[str]]:
+    return [Term("cross_entropy", 1.0, _entropy(settings, context), "logits")], _single_texts(context, THIN)
 
 
-def _triple_entropy(settings: tables.TripleEntropy, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _triple_entropy(settings: classes.TripleEntropy, context: BuildContext) -> tuple[list[Term], list[str]]:
     centers = settings.centers or 10
     view: Any = "padded-tokens" if settings.padding else settings.level
     return [
-        Term("cross_entropy", settings.beta, _entropy(settings, around), "logits"),
-        Term("soft_triple", 1 - settings.beta, _soft(settings, centers, around), view),
-    ], _crowded(centers, around)
+        Term("cross_entropy", settings.beta, _entropy(settings, context), "logits"),
+        Term("soft_triple", 1 - settings.beta, _soft(settings, centers, context), view),
+    ], _crowded(centers, context)
 
 
-def _soft_triple(settings: tables.SoftTriple, around: Surroundings) -> tuple[list[Term], list[str]]:
-    objective = _soft(settings, settings.centers, around)
-    return [Term("soft_triple", 1.0, objective, settings.level)], _crowded(settings.centers, around)
+def _soft_triple(settings: classes.SoftTriple, context: BuildContext) -> tuple[list[Term], list[str]]:
+    objective = _soft(settings, settings.centers, context)
+    return [Term("soft_triple", 1.0, objective, settings.level)], _crowded(settings.centers, context)
 
 
-def _soft(settings: Any, centers: int, around: Surroundings) -> nn.Module:
+def _soft(settings: Any, centers: int, context: BuildContext) -> nn.Module:
     return modules.SoftTriple(
-        len(around.classes), around.dim, centers=centers, gamma=settings.gamma, scale=settings.scale,
+        len(context.classes), context.dim, centers=centers, gamma=settings.gamma, scale=settings.scale,
         margin=settings.margin, spread=settings.spread,
     )  # fmt: skip
 
 
-def _crowded(centers: int, around: Surroundings) -> list[str]:
-    few = {name: int(n) for name, n in zip(around.classes, around.counts, strict=True) if 0 < n < centers}
+def _crowded(centers: int, context: BuildContext) -> list[str]:
+    few = {name: int(n) for name, n in zip(context.classes, context.counts, strict=True) if 0 < n < centers}
     if not few:
-        return _lonely(around, THIN)
+        return _single_texts(context, THIN)
     smallest = min(few, key=lambda name: few[name])
-    texts, usual = counted(few[smallest], "text"), int(np.median(around.counts[around.counts > 0]))
-    fewer = f"{len(few)} of {len(around.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
+    texts, usual = counted(few[smallest], "text"), int(np.median(context.counts[context.counts > 0]))
+    fewer = f"{len(few)} of {len(context.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
     if len(few) == 1:
         fewer = f"the class {smallest!r} has only {texts}"
     remedy = f"objective.centers = {usual} may do as well" if usual < centers else "some centers there may stay idle"
     return [f"objective.centers is {centers:,}, but {fewer}; {remedy}"]
 
 
-def _cross_entropy_supcon(settings: tables.CrossEntropySupCon, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _cross_entropy_supcon(settings: classes.CrossEntropySupCon, context: BuildContext) -> tuple[list[Term], list[str]]:
     return [
-        Term("cross_entropy", 1 - settings.weight, _entropy(settings, around), "logits"),
+        Term("cross_entropy", 1 - settings.weight, _entropy(settings, context), "logits"),
         Term("supcon", settings.weight, modules.SupCon(temperature=settings.temperature), "text"),
-    ], _lonely(around)
+    ], _single_texts(context)
 
 
-def _supcon(settings: tables.SupCon, around: Surroundings) -> tuple[list[Term], list[str]]:
-    return [Term("supcon", 1.0, modules.SupCon(temperature=settings.temperature), "text")], _lonely(around)
+def _supcon(settings: classes.SupCon, context: BuildContext) -> tuple[list[Term], list[str]]:
+    return [Term("supcon", 1.0, modules.SupCon(temperature=settings.temperature), "text")], _single_texts(context)
 
 
-def _label_aware(settings: tables.LabelAware, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _label_aware(settings: classes.LabelAware, context: BuildContext) -> tuple[list[Term], list[str]]:
     return [
-        Term("cross_entropy", settings.weight, _entropy(settings, around), "logits"),
+        Term("cross_entropy", settings.weight, _entropy(settings, context), "logits"),
         Term("label_aware", 1 - settings.weight, modules.LabelAware(temperature=settings.temperature), "weighted"),
-        Term("weighting", settings.weight, _entropy(settings, around), "weighting"),
-    ], _lonely(around, THIN)
+        Term("weighting", settings.weight, _entropy(settings, context), "weighting"),
+    ], _single_texts(context, THIN)
 
 
-def _proxy_nca(settings: tables.ProxyNCA, around: Surroundings) -> tuple[list[Term], list[str]]:
-    objective = modules.ProxyNCA(len(around.classes), around.dim, scale=settings.scale)
-    return [Term("proxy_nca", 1.0, objective, "text")], _lonely(around, THIN)
+def _proxy_nca(settings: classes.ProxyNCA, context: BuildContext) -> tuple[list[Term], list[str]]:
+    objective = modules.ProxyNCA(len(context.classes), context.dim, scale=settings.scale)
+    return [Term("proxy_nca", 1.0, objective, "text")], _single_texts(context, THIN)
 
 
-def _triplet(settings: tables.Triplet, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _triplet(settings: classes.Triplet, context: BuildContext) -> tuple[list[Term], list[str]]:
     objective = modules.Triplet(margin=settings.margin, select=settings.select, distance=settings.distance)
-    return [Term("triplet", 1.0, objective, "text")], _lonely(around)
+    return [Term("triplet", 1.0, objective, "text")], _single_texts(context)
 
 
-def _contrastive(settings: tables.Contrastive, around: Surroundings) -> tuple[list[Term], list[str]]:
-    return [Term("contrastive", 1.0, modules.Contrastive(margin=settings.margin), "text")], _lonely(around)
+def _contrastive(settings: classes.Contrastive, context: BuildContext) -> tuple[list[Term], list[str]]:
+    return [Term("contrastive", 1.0, modules.Contrastive(margin=settings.margin), "text")], _single_texts(context)
 
 
-ALONE = "which has no classmate to come near to; give each class two texts at least"
+ALONE = "which has no positive to come near to; give each class two texts at least"
 THIN = "which is all there is to know the class by; give each class two texts at least, 8 or more are usual"
 
 
-def _lonely(around: Surroundings, trouble: str = ALONE) -> list[str]:
+def _single_texts(context: BuildContext, trouble: str = ALONE) -> list[str]:
     """What a class of one text means for an objective."""
-    if not around.classes:  # scores, which an objective of classes is refused for elsewhere
+    if not context.classes:  # scores, which an objective of classes is refused for elsewhere
         return []
-    lonely = [name for name, count in zip(around.classes, around.counts, strict=True) if count == 1]
-    if not lonely:
+    single = [name for name, count in zip(context.classes, context.counts, strict=True) if count == 1]
+    if not single:
         return []
     return [
-        f"{len(lonely)} of {len(around.classes)} classes {'has' if len(lonely) == 1 else 'have'} a single text "
-        f"({', '.join(lonely[:3])}{' ...' if len(lonely) > 3 else ''}), {trouble}"
+        f"{len(single)} of {len(context.classes)} classes {'has' if len(single) == 1 else 'have'} a single text "
+        f"({', '.join(single[:3])}{' ...' if len(single) > 3 else ''}), {trouble}"
     ]
 
 
-def _batch_softmax(settings: tables.BatchSoftmax, around: Surroundings) -> tuple[list[Term], list[str]]:
+def _batch_softmax(settings: pairs.BatchSoftmax, context: BuildContext) -> tuple[list[Term], list[str]]:
     threshold = settings.threshold
-    if threshold is None and around.graded:
+    if threshold is None and context.graded:
         threshold = 0.5
     objective = modules.BatchSoftmax(
         temperature=settings.temperature, trainable=settings.trainable, symmetric=settings.symmetric,
@@ -203,30 +227,30 @@ def _batch_softmax(settings: tables.BatchSoftmax, around: Surroundings) -> tuple
     return [Term("batch_softmax", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
 
 
-def _mnrl(settings: tables.MultipleNegatives, around: Surroundings) -> tuple[list[Term], list[str]]:
-    threshold = 0.5 if around.graded else None
+def _mnrl(settings: pairs.MultipleNegatives, context: BuildContext) -> tuple[list[Term], list[str]]:
+    threshold = 0.5 if context.graded else None
     objective = modules.BatchSoftmax(temperature=1 / settings.scale, symmetric=False, threshold=threshold)
     return [Term("mnrl", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
 
 
-def _cosine_mse(_settings: tables.CosineMSE, _around: Surroundings) -> tuple[list[Term], list[str]]:
+def _cosine_mse(_settings: pairs.CosineMSE, _context: BuildContext) -> tuple[list[Term], list[str]]:
     return [Term("cosine_mse", 1.0, modules.CosineMSE(), "pairs")], []
 
 
-def _pearson(_settings: tables.Pearson, _around: Surroundings) -> tuple[list[Term], list[str]]:
+def _pearson(_settings: pairs.Pearson, _context: BuildContext) -> tuple[list[Term], list[str]]:
     return [Term("pearson", 1.0, modules.Pearson(), "pairs")], []
 
 
-def _pair_triplet(settings: tables.PairTriplet, _around: Surroundings) -> tuple[list[Term], list[str]]:
+def _pair_triplet(settings: pairs.PairTriplet, _context: BuildContext) -> tuple[list[Term], list[str]]:
     objective = modules.PairTriplet(margin=settings.margin, distance=settings.distance)
     return [Term("pair_triplet", 1.0, objective, "grouped-pairs")], []
 
 
-def _contrastive_pairs(settings: tables.ContrastivePairs, _around: Surroundings) -> tuple[list[Term], list[str]]:
+def _contrastive_pairs(settings: pairs.ContrastivePairs, _context: BuildContext) -> tuple[list[Term], list[str]]:
     return [Term("contrastive_pairs", 1.0, modules.PairContrastive(margin=settings.margin), "pairs")], []
 
 
-def _simcse(settings: tables.SimCSE, _around: Surroundings) -> tuple[list[Term], list[str]]:
+def _simcse(settings: pairs.SimCSE, _context: BuildContext) -> tuple[list[Term], list[str]]:
     objective = modules.BatchSoftmax(
         temperature=settings.temperature, symmetric=False, hard_negative_weight=settings.hard_negative_weight
     )
@@ -236,27 +260,28 @@ def _simcse(settings: tables.SimCSE, _around: Surroundings) -> tuple[list[Term],
     return terms, []
 
 
-def _mirror(settings: tables.Mirror, _around: Surroundings) -> tuple[list[Term], list[str]]:
+def _mirror(settings: pairs.Mirror, _context: BuildContext) -> tuple[list[Term], list[str]]:
     objective = modules.BatchSoftmax(temperature=settings.temperature or 0.04, symmetric=False)
     return [Term("mirror", 1.0, objective, "grouped-pairs")], []
 
 
-_BUILDERS: dict[type, Callable[[Any, Surroundings], tuple[list[Term], list[str]]]] = {
-    tables.CrossEntropy: _cross_entropy,
-    tables.TripleEntropy: _triple_entropy,
-    tables.SoftTriple: _soft_triple,
-    tables.CrossEntropySupCon: _cross_entropy_supcon,
-    tables.SupCon: _supcon,
-    tables.LabelAware: _label_aware,
-    tables.ProxyNCA: _proxy_nca,
-    tables.Triplet: _triplet,
-    tables.Contrastive: _contrastive,
-    tables.BatchSoftmax: _batch_softmax,
-    tables.MultipleNegatives: _mnrl,
-    tables.CosineMSE: _cosine_mse,
-    tables.Pearson: _pearson,
-    tables.PairTriplet: _pair_triplet,
-    tables.ContrastivePairs: _contrastive_pairs,
-    tables.SimCSE: _simcse,
-    tables.Mirror: _mirror,
+_BUILDERS: dict[type, Builder] = {
+    classes.CrossEntropy: _cross_entropy,
+    classes.TripleEntropy: _triple_entropy,
+    classes.SoftTriple: _soft_triple,
+    classes.CrossEntropySupCon: _cross_entropy_supcon,
+    classes.SupCon: _supcon,
+    classes.LabelAware: _label_aware,
+    classes.ProxyNCA: _proxy_nca,
+    classes.Triplet: _triplet,
+    classes.Contrastive: _contrastive,
+    pairs.BatchSoftmax: _batch_softmax,
+    pairs.MultipleNegatives: _mnrl,
+    pairs.CosineMSE: _cosine_mse,
+    pairs.Pearson: _pearson,
+    pairs.PairTriplet: _pair_triplet,
+    pairs.ContrastivePairs: _contrastive_pairs,
+    pairs.SimCSE: _simcse,
+    pairs.Mirror: _mirror,
+    Blend: _blend,
 }

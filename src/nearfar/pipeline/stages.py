@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nearfar.pipeline.data import RunData
-from nearfar.pipeline.defaults import choose, trains_head
+from nearfar.pipeline.defaults import choose
 from nearfar.recipe import Encoder, Recipe
 from nearfar.recipe import Stage as StageTable
 from nearfar.recipe.objectives import Auto
@@ -96,7 +96,7 @@ def unstored(recipe: Recipe) -> Recipe:
 def _shared_encoder(chosen: list[Recipe]) -> Encoder:
     """That of the last stage. Where some heads are trained and others fitted, both read one pooled vector."""
     encoder = chosen[-1].encoder
-    trained = [trains_head(one.objective) for one in chosen]
+    trained = [one.objective.does.trains_head for one in chosen]
     fitted = [one.head.kind not in ("trained", "auto") for one in chosen]
     if encoder.pooling is None and any(trained) and any(fitted):
         asked = [one.encoder.pooling for one in chosen if one.encoder.pooling is not None]

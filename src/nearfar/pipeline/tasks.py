@@ -15,12 +15,13 @@ from nearfar.encoding import Built
 from nearfar.encoding.task_model import TaskCard, lay_out
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.pipeline.data import RunData, class_numbers, in_between, read_data, read_rows
-from nearfar.pipeline.defaults import needs_classmates, parts_of, positive_from
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.rows import Rows
 from nearfar.recipe import Recipe
-from nearfar.recipe.objectives import Auto, CosineMSE, CrossEntropy
+from nearfar.recipe.class_objectives import CrossEntropy
+from nearfar.recipe.objectives import Auto
+from nearfar.recipe.pair_objectives import CosineMSE
 from nearfar.recipe.tasks import Task, TaskRecipe
 from nearfar.seeds import stream
 from nearfar.training import Loader, TaskLoss, Term
@@ -203,7 +204,7 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
         rate = objective.learning_rate
         terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
         _check_views(planned, terms)
-        if graded and (wrong := in_between(planned.data.train, parts_of(objective))):
+        if graded and (wrong := in_between(planned.data.train, [objective])):
             raise DataError(wrong)
     if headed and not any(term.view == "logits" for term in terms):
         if terms:
@@ -251,7 +252,7 @@ def make_task_loader(planned: PlannedTask, loss: TaskLoss, built: Built, recipe:
         singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
         if any(term.view == "grouped-pairs" for term in loss.terms):
             groups = Rows(RowType.BINARY_PAIRS, singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
-                positive_from(planned.task.objective)
+                planned.task.objective.does.positive_above
             )
         if card.reads == "joined":
             columns = (*columns, *(len(table) + column for column in own))
@@ -268,7 +269,7 @@ def make_sampler(planned: PlannedTask, recipe: TaskRecipe) -> Sampler:
     labels = _labels(planned, planned.data.train)
     size = planned.task.batch_size or recipe.batches.size
     seed = stream(recipe.seed, "task", planned.name)
-    if planned.card.labels is not None and needs_classmates(planned.task.objective):
+    if planned.card.labels is not None and planned.task.objective.does.needs_positives:
         if size < 2:
             raise SettingError(
                 f"task {planned.name!r}: its batches have {size} row, and {planned.task.objective.name} compares the "

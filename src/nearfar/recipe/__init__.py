@@ -1,7 +1,8 @@
 """What we want, in writing: the keys of a recipe, reading them, writing them."""
 
 from nearfar.recipe import objectives
-from nearfar.recipe.objectives import OBJECTIVES, CrossEntropy, CrossEntropySupCon, Objective, TripleEntropy
+from nearfar.recipe.capabilities import OBJECTIVES, Objective
+from nearfar.recipe.class_objectives import CrossEntropy, CrossEntropySupCon, TripleEntropy
 from nearfar.recipe.overrides import Override, parse_override
 from nearfar.recipe.paths import resolve_paths
 from nearfar.recipe.reader import build_recipe, read_recipe

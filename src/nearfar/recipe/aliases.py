@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from nearfar.errors import Problem
-from nearfar.recipe.keys import entries, fits
+from nearfar.recipe.keys import entries, fits, schema_cache
 from nearfar.recipe.literals import Path, dotted, literal
 from nearfar.recipe.overrides import Override
 
@@ -109,7 +109,7 @@ def _each_table(
     return {**values, **{name: _each_table(values[name], rest, (*path, name), change) for name in names}}
 
 
-@cache
+@schema_cache
 def _exists(root: type, keys: tuple[str, ...]) -> bool:
     """Whether a table has this key."""
     first, *rest = keys

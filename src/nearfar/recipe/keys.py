@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, update_wrapper
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nearfar.recipe.literals import literal
 
@@ -27,8 +29,28 @@ class Key:
     """No entry of the list may come twice."""
     usual: object = None
     """A value to try where the key is unset by default."""
+    encoder: bool = False
+    """Whether it names an encoder, which may be a folder."""
     none: object = ...
     """What the bare word ``none`` stands for where the key cannot be unset; ``...`` for nothing."""
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_CACHES: list[Callable[[], None]] = []
+
+
+def schema_cache(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Remember what a function says about tables, until :func:`forget_schema` is called."""
+    remembered = cache(function)
+    _CACHES.append(remembered.cache_clear)
+    return update_wrapper(remembered, function)  # type: ignore[return-value]
+
+
+def forget_schema() -> None:
+    """Tables can be chosen now that could not before, or the other way round."""
+    for clear in _CACHES:
+        clear()
 
 
 class Entry(NamedTuple):
@@ -46,6 +68,15 @@ class Entry(NamedTuple):
         return self.default is MISSING
 
 
+class Choice(ABC):
+    """A type that stands for several tables, one of which a recipe chooses by its name."""
+
+    @classmethod
+    @abstractmethod
+    def tables(cls) -> tuple[type, ...]:
+        """The tables to choose from."""
+
+
 class Fits(NamedTuple):
     """A type, taken apart into the forms a TOML value may have."""
 
@@ -59,7 +90,7 @@ class Fits(NamedTuple):
     """The type of the values, where a table with free keys fits."""
 
 
-@cache
+@schema_cache
 def entries(table: type) -> dict[str, Entry]:
     """The keys of a dataclass by name, in the order they are written."""
     hints = get_type_hints(table, include_extras=True)
@@ -73,7 +104,7 @@ def entries(table: type) -> dict[str, Entry]:
     return found
 
 
-@cache
+@schema_cache
 def fits(kind: Any) -> Fits:
     """Take a type apart: unions, choices, lists, tables."""
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
@@ -87,6 +118,8 @@ def fits(kind: Any) -> Fits:
             found["scalars"] += (member,)
         elif is_dataclass(member):
             found["tables"] += (member,)
+        elif isinstance(member, type) and issubclass(member, Choice):
+            found["tables"] += member.tables()
         elif get_origin(member) is tuple:
             found["items"] = get_args(member)[0]
         elif get_origin(member) is dict:

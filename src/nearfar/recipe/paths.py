@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nearfar.errors import MEMORY
-from nearfar.recipe.objectives import Blend, LabelAware, Objective
+from nearfar.recipe.capabilities import Objective
+from nearfar.recipe.keys import entries, fits
 from nearfar.recipe.schema import Recipe
 
 ELSEWHERE = ("hub:", "sample:", MEMORY)
@@ -40,12 +41,15 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
 
 
 def _objective(objective: AnyObjective, base: Path) -> AnyObjective:
-    """The objective with an absolute folder for its own encoder, and so the parts of a blend."""
-    if isinstance(objective, LabelAware) and objective.weighting is not None:
-        return replace(objective, weighting=_encoder(objective.weighting, base))
-    if isinstance(objective, Blend):
-        return replace(objective, parts={name: _objective(part, base) for name, part in objective.parts.items()})
-    return objective
+    """The objective with absolute folders for encoders that it names, and so the parts of a blend."""
+    changes: dict[str, Any] = {}
+    for name, entry in entries(type(objective)).items():
+        value = getattr(objective, name)
+        if entry.key.encoder and value is not None:
+            changes[name] = _encoder(value, base)
+        elif fits(entry.kind).values is not None and fits(fits(entry.kind).values).tables:
+            changes[name] = {key: _objective(part, base) for key, part in value.items()}
+    return replace(objective, **changes)
 
 
 def _encoder(name: str, base: Path) -> str:

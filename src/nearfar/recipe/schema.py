@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
+from nearfar.recipe.capabilities import Objective
 from nearfar.recipe.keys import Key
-from nearfar.recipe.objectives import Auto, Objective
+from nearfar.recipe.objectives import Auto
 
 Tracker: TypeAlias = Literal["tensorboard", "mlflow", "wandb"]
 HeadKind: TypeAlias = Literal["auto", "trained", "logistic", "nearest-center", "neighbors"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from nearfar.recipe.objectives import OBJECTIVES
+from nearfar.recipe import OBJECTIVES
 from nearfar.recipe.reference import _sections
 from nearfar.recipe.schema import Data, Encoder
 from nearfar.recipe.tasks import TaskRecipe

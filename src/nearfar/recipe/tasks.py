@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from nearfar.errors import Problem, RecipeError
+from nearfar.recipe.capabilities import Objective
 from nearfar.recipe.keys import Key
 from nearfar.recipe.literals import printable
-from nearfar.recipe.objectives import Auto, Objective
+from nearfar.recipe.objectives import Auto
 from nearfar.recipe.overrides import Override
 from nearfar.recipe.paths import resolve_paths
 from nearfar.recipe.reader import build_table, content

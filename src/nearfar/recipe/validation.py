@@ -6,11 +6,10 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
-from functools import cache
 from typing import Any, NamedTuple
 
 from nearfar.errors import SHOWN, Problem, did_you_mean
-from nearfar.recipe.keys import Entry, Fits, broken_bound, entries, fits, phrase, tag
+from nearfar.recipe.keys import Entry, Fits, broken_bound, entries, fits, phrase, schema_cache, tag
 from nearfar.recipe.literals import LARGEST, Path, dotted, key_literal, literal, shown
 
 ELSEWHERE_CALLED: dict[str, Path] = {"batch_size": ("batches", "size"), "lr": ("training", "learning_rate")}
@@ -327,7 +326,7 @@ def _inside(homes: Sequence[Home], path: Path = ()) -> str:
     return _series(places, "or")
 
 
-@cache
+@schema_cache
 def _homes(root: type) -> dict[str, tuple[Home, ...]]:
     """Where each key belongs: of every table its nearest places only, plain tables first and entries of lists last.
 

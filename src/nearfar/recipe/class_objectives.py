@@ -1,0 +1,315 @@
+"""Objectives for texts with classes: one frozen dataclass each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from nearfar.recipe.capabilities import (
+    NAME,
+    Capabilities,
+    ClassWeights,
+    Defaults,
+    LearningRate,
+    SecondView,
+    Single,
+    Temperature,
+)
+from nearfar.recipe.keys import Key
+
+LabelSmoothing: TypeAlias = Annotated[
+    float, Key("The share of each target that is spread evenly over all classes.", at_least=0, below=1)
+]
+ClassWeightsKey: TypeAlias = Annotated[
+    ClassWeights,
+    Key(
+        '"balanced" weighs every class by the inverse of its frequency in the training texts; a table has the weights '
+        "of classes by their names, and the others count 1.",
+        at_least=0,
+    ),
+]
+Centers: TypeAlias = Annotated[int, Key("The centers of each class, K in the paper.", at_least=1)]
+Gamma: TypeAlias = Annotated[float, Key("How softly a text is shared among the centers of a class.", above=0)]
+Scale: TypeAlias = Annotated[float, Key("The factor on all similarities, lambda in the paper.", above=0)]
+CenterMargin: TypeAlias = Annotated[
+    float, Key("How much nearer the own class has to be, delta in the paper.", at_least=0)
+]
+Spread: TypeAlias = Annotated[float, Key("The weight of the regularizer that merges needless centers.", at_least=0)]
+Level: TypeAlias = Annotated[
+    Literal["tokens", "text"], Key("Whether SoftTriple sees every token vector or one vector per text.")
+]
+PUBLISHED = Defaults(batch_size=64, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first")
+"""What the paper of triple-entropy trained with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Single):
+    """Cross-entropy on the classes: each text's own class should be the likely one.
+
+    Formula:  L = -mean log softmax(logits)[own class]
+    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Batches:  any
+    Related:  triple-entropy adds centers on the tokens, cross-entropy+supcon compares the texts of a batch
+    Paper:    the usual objective of fine-tuning: Devlin et al. 2019, arXiv:1810.04805
+    """
+
+    name: Annotated[Literal["cross-entropy"], NAME] = "cross-entropy"
+    learning_rate: LearningRate = None
+    label_smoothing: LabelSmoothing = 0.0
+    class_weights: ClassWeightsKey = "none"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes", head_weight=1.0, class_weights=self.class_weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TripleEntropy(Single):
+    """Cross-entropy blended with SoftTriple, which gives every class several centers.
+
+    Formula:  L = beta * cross-entropy + (1 - beta) * SoftTriple, the latter on every token with its text's class
+    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Batches:  any
+    Related:  cross-entropy is the same without centers; cross-entropy+supcon needs positives in the batch instead
+    Paper:    Sosnowski et al. 2022 (FedCSIS, arXiv:2112.08462); SoftTriple: Qian et al. 2019, arXiv:1909.05235
+    """
+
+    name: Annotated[Literal["triple-entropy"], NAME] = "triple-entropy"
+    preset: Annotated[
+        Literal["none", "as-published"],
+        Key(
+            '"as-published" fills what is unset with the paper\'s settings: 2,000 centers, batches of 64, '
+            "learning rate 1e-5 for everything, first-token pooling."
+        ),
+    ] = "none"
+    learning_rate: LearningRate = None
+    beta: Annotated[float, Key("The weight of cross-entropy; SoftTriple gets the rest.", at_least=0, at_most=1)] = 0.9
+    centers: Annotated[
+        int | None, Key("The centers of each class, K in the paper; unset means 10, as published 2,000.", at_least=1)
+    ] = None
+    gamma: Gamma = 0.1
+    scale: Scale = 3.3
+    margin: CenterMargin = 0.3
+    spread: Spread = 0.0
+    level: Level = "tokens"
+    padding: Annotated[
+        bool, Key("Whether padding tokens count as tokens, as in the authors' code; it needs encoder.fast = false.")
+    ] = False
+    label_smoothing: LabelSmoothing = 0.0
+    class_weights: ClassWeightsKey = "none"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        published = self.preset == "as-published"
+        problem = None
+        if self.padding and self.level == "text":
+            problem = (
+                'objective.padding counts padding tokens, and objective.level = "text" counts none: set '
+                'objective.level = "tokens", or objective.padding = false.'
+            )
+        return Capabilities(
+            reads="classes",
+            head_weight=self.beta,
+            class_weights=self.class_weights,
+            counts_padding=self.padding,
+            problem=problem,
+            fills={
+                "centers": self.centers or (2_000 if published else 10),
+                "learning_rate": self.learning_rate or (PUBLISHED.learning_rate if published else None),
+            },
+            defaults=PUBLISHED if published else Defaults(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftTriple(Single):
+    """SoftTriple alone: every class has several trained centers, and a text goes to those of its own class.
+
+    Formula:  L = -mean log softmax over classes of scale * (soft similarity to the class's centers - margin if own)
+    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Batches:  any
+    Related:  triple-entropy blends it with cross-entropy; proxy-nca has one center a class
+    Paper:    Qian et al. 2019, arXiv:1909.05235
+    """
+
+    name: Annotated[Literal["soft-triple"], NAME] = "soft-triple"
+    learning_rate: LearningRate = None
+    centers: Centers = 10
+    gamma: Gamma = 0.1
+    scale: Scale = 20.0
+    margin: CenterMargin = 0.01
+    spread: Spread = 0.0
+    level: Level = "text"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropySupCon(Single):
+    """Cross-entropy blended with the supervised contrastive objective: texts of a class come near each other.
+
+    Formula:  L = (1 - weight) * cross-entropy + weight * SupCon on the L2-normalized text vectors
+    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Batches:  two or more texts of a class; an anchor without a positive in its batch counts for cross-entropy only
+    Related:  triple-entropy compares with trained centers, so it does not depend on the batch
+    Paper:    Gunel et al. 2021, arXiv:2011.01403; SupCon: Khosla et al. 2020, arXiv:2004.11362
+    """
+
+    name: Annotated[Literal["cross-entropy+supcon"], NAME] = "cross-entropy+supcon"
+    learning_rate: LearningRate = None
+    weight: Annotated[
+        float, Key("The share of the contrastive part; cross-entropy gets the rest.", at_least=0, at_most=1)
+    ] = 0.9
+    temperature: Temperature = 0.3
+    label_smoothing: LabelSmoothing = 0.0
+    class_weights: ClassWeightsKey = "none"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(
+            reads="classes",
+            in_batch=True,
+            needs_positives=True,
+            head_weight=1 - self.weight,
+            class_weights=self.class_weights,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupCon(Single):
+    """The supervised contrastive objective alone: texts of a class come near each other and leave the others.
+
+    Formula:  L = -mean over positives p of log [ exp(h_i.h_p / t) / sum over k != i of exp(h_i.h_k / t) ]
+    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Batches:  two or more texts of a class; chosen so by itself
+    Related:  the choice of auto for few labels; cross-entropy+supcon trains a head beside it
+    Paper:    Khosla et al. 2020, arXiv:2004.11362
+    """
+
+    name: Annotated[Literal["supcon"], NAME] = "supcon"
+    learning_rate: LearningRate = None
+    temperature: Temperature = 0.1
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelAware(Single):
+    """Label-aware contrastive: classes that are easily confused push each other away harder.
+
+    Formula:  L = weight * CE of the model + (1 - weight) * LCL + weight * CE of the weighting network
+    Reads:    single texts or joined pairs, one class each
+    Batches:  two or more texts of a class; every text is seen in two views, so each has at least one positive
+    Related:  cross-entropy+supcon weighs all negatives the same and needs no second encoder
+    Paper:    Suresh and Ong 2021, arXiv:2109.05427
+    """
+
+    name: Annotated[Literal["label-aware"], NAME] = "label-aware"
+    learning_rate: LearningRate = None
+    weight: Annotated[
+        float,
+        Key(
+            "The share of both cross-entropies, lambda in the paper; the contrastive part gets the rest.",
+            at_least=0,
+            at_most=1,
+        ),
+    ] = 0.5
+    temperature: Temperature = 0.3
+    views: Annotated[
+        Literal["dropout", "spans", "synonyms"],
+        Key("How the second view of a text differs: dropout alone, a masked span as well, or synonyms as well."),
+    ] = "dropout"
+    weighting: Annotated[
+        str | None, Key("The encoder of the weighting network; unset means the same as encoder.name.", encoder=True)
+    ] = None
+    label_smoothing: LabelSmoothing = 0.0
+    class_weights: ClassWeightsKey = "none"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(
+            reads="classes",
+            in_batch=True,
+            needs_positives=True,
+            two_views=True,
+            second_views=() if self.views == "dropout" else (SecondView(self.views),),
+            head_weight=self.weight,
+            class_weights=self.class_weights,
+            weighting=True,
+            encoder=self.weighting,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyNCA(Single):
+    """Proxy-NCA: one trained proxy a class draws its texts and repels the others.
+
+    Formula:  L = -mean log [ exp(-s d(z_i, own proxy)) / sum over other proxies of exp(-s d(z_i, p)) ]
+    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Batches:  any
+    Related:  soft-triple has several centers a class
+    Paper:    Movshovitz-Attias et al. 2017, arXiv:1703.07464
+    """
+
+    name: Annotated[Literal["proxy-nca"], NAME] = "proxy-nca"
+    learning_rate: LearningRate = None
+    scale: Annotated[float, Key("The factor on all distances.", above=0)] = 1.0
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triplet(Single):
+    """Triplets of a batch: a text of the same class should be nearer than a text of another class, by a margin.
+
+    Formula:  L = mean [ d(anchor, positive) - d(anchor, negative) + margin ]+ over the chosen triplets
+    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Batches:  two or more texts of a class; chosen so by itself
+    Related:  supcon compares each pair with all others at once; pair-triplet reads pairs of texts
+    Paper:    Hermans et al. 2017, arXiv:1703.07737
+    """
+
+    name: Annotated[Literal["triplet"], NAME] = "triplet"
+    learning_rate: LearningRate = None
+    margin: Annotated[float, Key("How much farther a text of another class has to be.", above=0)] = 0.5
+    select: Annotated[Literal["all", "hard", "semihard"], Key("Which triplets of the batch count.")] = "all"
+    distance: Annotated[Literal["euclidean", "squared"], Key("The distance between two vectors.")] = "euclidean"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrastive(Single):
+    """All pairs of a batch: those of one class come together, others leave until a margin is between them.
+
+    Formula:  L = mean of d^2 / 2 over pairs of a class and max(0, margin - d)^2 / 2 over the others
+    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Batches:  two or more texts of a class; chosen so by itself
+    Related:  supcon compares each pair with all others at once; contrastive-pairs reads labeled pairs
+    Paper:    Hadsell et al. 2006
+    """
+
+    name: Annotated[Literal["contrastive"], NAME] = "contrastive"
+    learning_rate: LearningRate = None
+    margin: Annotated[float, Key("The distance beyond which texts of different classes are left alone.", above=0)] = 1.0
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes", in_batch=True, needs_positives=True)

@@ -1,0 +1,267 @@
+"""Objectives for pairs of texts, or for two views of a text: one frozen dataclass each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from nearfar.recipe.capabilities import NAME, Capabilities, Defaults, LearningRate, SecondView, Single, Temperature
+from nearfar.recipe.keys import Key
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSoftmax(Single):
+    """Batch-softmax contrastive: a text finds its partner among all right texts of the batch, and the other way round.
+
+    Formula:  L = L0 + L1, L0 = -mean log of the diagonal of softmax over rows of (Q A^T / t), L1 the same with A Q^T
+    Reads:    pairs with a label, a score or nothing; triplets, whose negatives join the batch
+    Batches:  the harder the better: batches.shuffle = "neighbors" puts similar pairs together
+    Related:  mnrl is one direction with scale 20; blend it with cosine-mse for the paper's combo
+    Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
+    """
+
+    name: Annotated[Literal["batch-softmax"], NAME] = "batch-softmax"
+    learning_rate: LearningRate = None
+    temperature: Temperature = 0.1
+    trainable: Annotated[bool, Key("Whether the temperature is learned, too.")] = False
+    symmetric: Annotated[bool, Key("Whether right texts look for their left ones as well.")] = True
+    normalize: Annotated[
+        Literal["row", "coordinate", "minmax", "none"],
+        Key("How vectors are scaled before they are compared; by coordinate, temperatures of 1 to 3 fit."),
+    ] = "row"
+    threshold: Annotated[
+        float | None,
+        Key(
+            "A pair whose target, from 0 to 1, is above counts as a positive; unset means 0.5 for graded scores.",
+            at_least=0,
+            below=1,
+        ),
+    ] = None
+    reduction: Annotated[
+        Literal["positives", "all"], Key("Whether labeled negatives count as zeros in the mean or not at all.")
+    ] = "positives"
+    hard_negative_weight: Annotated[
+        float, Key("What is added to the similarity of a row's own negative, for triplets.")
+    ] = 0.0
+    groups: Annotated[bool, Key("Whether texts joined by positive pairs are never each other's negatives.")] = True
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        threshold = 0.5 if self.threshold is None else self.threshold
+        return Capabilities(reads="pairs", in_batch=True, threshold=threshold)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleNegatives(Single):
+    """Multiple negatives ranking: one direction of batch-softmax with cosine scale 20.
+
+    Formula:  L = -mean log of the diagonal of softmax over rows of (scale * cos(q_i, a_j))
+    Reads:    pairs with a label, a score or nothing; triplets, whose negatives join the batch
+    Batches:  large ones, any composition
+    Related:  batch-softmax has all variations of it
+    Paper:    Henderson et al. 2017, arXiv:1705.00652
+    """
+
+    name: Annotated[Literal["mnrl"], NAME] = "mnrl"
+    learning_rate: LearningRate = None
+    scale: Annotated[float, Key("The factor on all cosines, 1 over the temperature.", above=0)] = 20.0
+    groups: Annotated[bool, Key("Whether texts joined by positive pairs are never each other's negatives.")] = False
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="pairs", in_batch=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineMSE(Single):
+    """The cosine of a pair should be its score.
+
+    Formula:  L = mean (cos(q_i, a_i) - y_i)^2
+    Reads:    pairs with a score or a binary label
+    Batches:  any
+    Related:  pearson asks for the order and spacing only; blended with batch-softmax it is the paper's combo
+    Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
+    """
+
+    name: Annotated[Literal["cosine-mse"], NAME] = "cosine-mse"
+    learning_rate: LearningRate = None
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="pairs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pearson(Single):
+    """The cosines of a batch should correlate with its scores.
+
+    Formula:  L = 1 - correlation of cos(q_i, a_i) and y_i over the batch
+    Reads:    pairs with a score or a binary label
+    Batches:  of a dozen or more, so that a correlation means something
+    Related:  cosine-mse asks for the values themselves
+    Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
+    """
+
+    name: Annotated[Literal["pearson"], NAME] = "pearson"
+    learning_rate: LearningRate = None
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="pairs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTriplet(Single):
+    """A pair's right text should be nearer to the left one than a negative, by a margin.
+
+    Formula:  L = mean [ d(q_i, a_i) - d(q_i, n) + margin ]+
+    Reads:    triplets; or pairs, whose negatives are the hardest right texts of the batch
+    Batches:  any for triplets; large or hard ones for pairs
+    Related:  batch-softmax compares with the whole batch; triplet reads texts with classes
+    Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
+    """
+
+    name: Annotated[Literal["pair-triplet"], NAME] = "pair-triplet"
+    learning_rate: LearningRate = None
+    margin: Annotated[float, Key("How much farther a negative has to be.", above=0)] = 0.5
+    distance: Annotated[Literal["euclidean", "squared", "cosine"], Key("The distance between two vectors.")] = (
+        "euclidean"
+    )
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="pairs", in_batch=True, binary=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastivePairs(Single):
+    """Positive pairs come together, negative ones leave until a margin is between them.
+
+    Formula:  L = mean of y d^2 / 2 + (1 - y) max(0, margin - d)^2 / 2 with d = 1 - cosine
+    Reads:    pairs with a binary label
+    Batches:  any
+    Related:  contrastive reads texts with classes
+    Paper:    Hadsell et al. 2006
+    """
+
+    name: Annotated[Literal["contrastive-pairs"], NAME] = "contrastive-pairs"
+    learning_rate: LearningRate = None
+    margin: Annotated[float, Key("The distance beyond which negative pairs are left alone.", above=0)] = 0.5
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="pairs", binary=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimCSE(Single):
+    """Two dropout masks make two views of a text, which must find each other among all texts of the batch.
+
+    Formula:  L = -mean log [ exp(cos(h_i, h_i') / t) / sum over j of exp(cos(h_i, h_j') / t) ]
+    Reads:    plain texts; positive pairs; triplets, whose negatives join the batch
+    Batches:  large ones, any composition
+    Related:  mirror also masks a span; mnrl is the same on pairs
+    Paper:    Gao et al. 2021, arXiv:2104.08821
+    """
+
+    name: Annotated[Literal["simcse"], NAME] = "simcse"
+    learning_rate: LearningRate = None
+    temperature: Temperature = 0.05
+    projection: Annotated[
+        bool, Key("Whether a layer stands between the vectors and the objective while training on plain texts.")
+    ] = True
+    hard_negative_weight: Annotated[
+        float, Key("What is added to the similarity of a row's own negative, for triplets.")
+    ] = 0.0
+    views: Annotated[
+        Literal["dropout", "words", "synonyms"],
+        Key("How the second view of a plain text differs: dropout alone, or dropped words or synonyms as well."),
+    ] = "dropout"
+    mlm_weight: Annotated[
+        float,
+        Key("How much naming masked words counts beside it; 0 leaves that out, and the paper takes 0.1.", at_least=0),
+    ] = 0.0
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(
+            reads="views",
+            in_batch=True,
+            binary=True,
+            second_views=() if self.views == "dropout" else (SecondView(self.views, plain_only=True),),
+            needs_negatives=bool(self.hard_negative_weight),
+            projection=self.projection,
+            masked_words=bool(self.mlm_weight),
+            defaults=Defaults(batch_size=128, epochs=1, learning_rate=2e-5),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirror(Single):
+    """Mirror-BERT: a text and itself with a masked span and another dropout mask must find each other in the batch.
+
+    Formula:  that of simcse, the second view with a span replaced by mask tokens
+    Reads:    plain texts: sentences, phrases or words
+    Batches:  large ones, any composition
+    Related:  simcse relies on dropout alone
+    Paper:    Liu et al. 2021, arXiv:2104.08027
+    """
+
+    name: Annotated[Literal["mirror"], NAME] = "mirror"
+    learning_rate: LearningRate = None
+    granularity: Annotated[
+        Literal["sentences", "phrases", "words"],
+        Key("What the texts are; it sets what is unset: temperature, masked, epochs, and how much of a text is read."),
+    ] = "sentences"
+    preset: Annotated[
+        Literal["none", "as-published"],
+        Key(
+            '"as-published" fills what is unset with the settings of the authors\' code: characters instead of tokens, '
+            "batches of 200, and for phrases and words no mask and the first token as pooling."
+        ),
+    ] = "none"
+    temperature: Annotated[
+        float | None,
+        Key("The divisor of all similarities; unset means 0.04 for sentences and 0.2 for phrases and words.", above=0),
+    ] = None
+    masked: Annotated[
+        int | None,
+        Key("How many tokens are masked in the second view; unset means 5 for sentences and 2 otherwise.", at_least=0),
+    ] = None
+    unit: Annotated[
+        Literal["tokens", "characters"] | None,
+        Key("Whether tokens are masked, or characters as in the authors' code; unset means tokens without a preset."),
+    ] = None
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        sentences, published = self.granularity == "sentences", self.preset == "as-published"
+        masked = self.masked
+        if masked is None:
+            masked = 5 if sentences else 0 if published else 2
+        unit = self.unit or ("characters" if published else "tokens")
+        pooling: Literal["first", "mean"] | None = None
+        if published:
+            pooling = "mean" if sentences else "first"
+        return Capabilities(
+            reads="views",
+            in_batch=True,
+            binary=True,
+            second_views=(SecondView("spans", {"length": masked, "mode": unit}),) if masked else (),
+            fills={"temperature": self.temperature or (0.04 if sentences else 0.2), "masked": masked, "unit": unit},
+            defaults=Defaults(
+                batch_size=200 if published else 128,
+                epochs=1 if sentences else 2,
+                learning_rate=2e-5,
+                pooling=pooling,
+                max_length=50 if sentences else 25,
+            ),
+        )
