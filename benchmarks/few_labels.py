@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 from benchmarks import machine
 from benchmarks.compare import DATA, tell
 from benchmarks.tables import markdown, number, paired, ratios, spread
-from nearfar.data import Records, limit, per_class, read, share
+from nearfar.data import Records, holdout, limit, per_class, read
 
 DATASETS = ("trec", "sst5", "cr", "subj", "banking77")
 """The one with 77 classes last: it takes longer than all others together."""
@@ -108,7 +108,7 @@ def pool_and_test(folder: Path, *, at_most: int = TEST_TEXTS) -> tuple[Records, 
     everything = folder / "all.jsonl.gz"
     if everything.is_file():
         records = read(str(everything), need="label")
-        stay, apart = share(records, min(0.5, at_most / len(records)), seed=SPLIT_SEED, name="test")
+        stay, apart = holdout(records, min(0.5, at_most / len(records)), seed=SPLIT_SEED, name="test")
         pool, test = records.take(stay), records.take(apart)
     else:
         pool, test = (read(str(folder / f"{part}.jsonl.gz"), need="label") for part in ("train", "test"))

@@ -1,19 +1,19 @@
-"""Everything nearfar refuses, as one tree.
+"""All errors of nearfar.
 
 ::
 
     NearfarError
-    ├── SettingError          a setting of a part has an impossible value
-    ├── ShapeError            tensors whose axes do not fit together
+    ├── SettingError          a setting has an impossible value
+    ├── ShapeError            tensors whose shapes do not match
     ├── RecipeError           a recipe that cannot be used; lists every problem
     ├── DataError             a data file that cannot be used; lists every problem
     ├── EncoderError          an encoder or model folder that cannot be opened
-    ├── OutputError           a place that cannot be written to
+    ├── OutputError           a file or folder that cannot be written
     ├── CheckpointError       no usable checkpoint, or one of another run
-    ├── NotFiniteError        training met NaN or infinity
-    └── Interrupted           training was asked to stop, and can be resumed
+    ├── NotFiniteError        NaN or infinity during training
+    └── Interrupted           training was stopped, and can be resumed
 
-Every message says what came, what fits, and what to try.
+Every message says what was given, what is allowed, and what to try.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 SHOWN = 200
-"""How many problems a message spells out before it only counts the rest."""
+"""Problems that a message lists; further ones are counted."""
 
 MEMORY = "memory:"
-"""How the name of data begins that is in memory, as opposed to a file: ``memory:train``."""
+"""Prefix of the name of data in memory, as opposed to a file: ``memory:train``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it is, and what to do about it."""
+    """What is wrong, where, and what to do about it."""
 
     where: str
     """The file or the flag, as the user wrote it, or data in memory, such as ``memory:train``."""
@@ -66,20 +66,20 @@ class Problem:
 
 
 class NearfarError(Exception):
-    """The root: whatever nearfar itself refuses."""
+    """The base class of all errors of nearfar."""
 
 
 class SettingError(NearfarError, ValueError):
-    """A setting of a part has an impossible value."""
+    """A setting has an impossible value."""
 
 
 class ShapeError(NearfarError, ValueError):
-    """Tensors whose axes do not fit together."""
+    """Tensors whose shapes do not match."""
 
 
 class _ProblemList(NearfarError):
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: Problem | Sequence[Problem]) -> None:
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__(problem_list(self.problems))
 
 
@@ -96,7 +96,7 @@ class EncoderError(NearfarError):
 
 
 class OutputError(NearfarError):
-    """A place that cannot be written to."""
+    """A file or folder that cannot be written."""
 
 
 class CheckpointError(NearfarError):
@@ -104,15 +104,15 @@ class CheckpointError(NearfarError):
 
 
 class NotFiniteError(NearfarError):
-    """Training met NaN or infinity."""
+    """NaN or infinity during training."""
 
 
 class Interrupted(NearfarError):
-    """Training was asked to stop (Ctrl-C, SIGTERM); everything up to now is in a checkpoint."""
+    """Training was stopped (Ctrl-C, SIGTERM); a checkpoint has its state."""
 
 
 def problem_list(problems: Sequence[Problem]) -> str:
-    """All problems, one a line, with their number where there are several."""
+    """All problems, one per line, with their number if there are several."""
     lines = [str(problem) for problem in problems[:SHOWN]]
     if len(problems) > SHOWN:
         lines.append(f"... and {len(problems) - SHOWN:,} more ('nearfar check FILE --json' lists every one).")
@@ -122,7 +122,7 @@ def problem_list(problems: Sequence[Problem]) -> str:
 
 
 def shorten(value: str, width: int = 60) -> str:
-    """A value as it may appear in a message: quoted, one line, not too long."""
+    """A value for a message: quoted, on one line, not too long."""
     text = repr(value)
     return text if len(text) <= width else f"{text[: width - 4]}...{text[0]}"
 
@@ -137,7 +137,7 @@ def counted(number: int, thing: str, things: str | None = None) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """`` Did you mean 'x'?`` with a leading blank, or nothing when no known name is close.
+    """`` Did you mean 'x'?`` with a leading space, or an empty string if no known name is similar.
 
     >>> did_you_mean("epoch", ["epochs", "seed"])
     " Did you mean 'epochs'?"

@@ -66,9 +66,9 @@ def test_a_label_that_is_neither_yes_nor_no_is_refused_with_its_line(how: tuple[
     """And with what may stand there, or why nothing need."""
     code, said = train(write("pairs.jsonl", [*GOOD, {**GOOD[0], "text_a": "new", "label": 2}]), *how)
     assert code == 1
-    assert "if all pairs belong together, take the column out" in said
-    assert "pairs.jsonl:6: a label that does not say whether the two texts belong together (got '2')" in said
-    assert "Write 1 or 0 (or yes or no)" in said
+    assert "if all pairs are positive, remove the column" in said
+    assert "pairs.jsonl:6: a label that is not binary (got '2')" in said
+    assert "Write 1 for a positive pair and 0 for a negative one (or yes and no)" in said
 
 
 @pytest.mark.parametrize("how", [(), ("--dry-run",)])
@@ -81,7 +81,7 @@ def test_a_dev_score_outside_the_range_of_the_training_scores_is_refused(how: tu
     code, said = train(write("scores.jsonl", scored), "--dev", write("dev.jsonl", dev), *how, objective="cosine-mse")
     assert code == 1
     assert "dev.jsonl:2: a score outside the range from 0 to 5 (got '7.5')" in said
-    assert "rate all files of a run on one scale" in said
+    assert "use one scale in all files of a run" in said
 
 
 @pytest.mark.parametrize("value", ["NaN", "inf", "high"])
@@ -104,11 +104,11 @@ def test_a_relevance_below_zero_is_refused() -> None:
 
 @pytest.mark.parametrize("objective", ["batch-softmax", "cosine-mse", "contrastive-pairs", "pair-triplet", "mnrl"])
 def test_nothing_but_negatives_is_refused(objective: str) -> None:
-    """There is nothing to draw near."""
+    """There is nothing to learn."""
     source = write("pairs.jsonl", [{**row, "label": 0} for row in GOOD])
     code, said = train(source, objective=objective)
     assert code == 1
-    assert "pairs.jsonl:1: 5 pairs, but none of texts that belong together. Add pairs that do" in said
+    assert "pairs.jsonl:1: 5 pairs, but none of them is positive. Add positive pairs" in said
 
 
 def test_equal_pairs_with_opposite_labels_are_refused_with_both_lines() -> None:
@@ -131,7 +131,7 @@ def test_equal_pairs_with_opposite_labels_can_be_left_out() -> None:
     source = write("pairs.jsonl", [*GOOD, {**GOOD[0], "label": 0}])
     code, said = train(source, "--invalid", "drop")
     assert code == 0
-    assert "note: pairs.jsonl: 2 rows dropped because 1 pair is called like and unlike (first on line 1)" in said
+    assert "note: pairs.jsonl: 2 rows dropped because 1 pair is both positive and negative (first on line 1)" in said
     assert "rows: train 4;" in said
 
 
@@ -140,7 +140,7 @@ def test_leaving_out_all_positives_is_refused() -> None:
     source = write("pairs.jsonl", [GOOD[1], GOOD[0], {**GOOD[0], "label": 0}, GOOD[3]])
     code, said = train(source, "--invalid", "drop")
     assert code == 1
-    assert "2 pairs, but none of texts that belong together" in said
+    assert "2 pairs, but none of them is positive" in said
 
 
 def test_dev_and_test_rows_that_contradict_each_other_stay_and_are_told() -> None:
@@ -148,7 +148,7 @@ def test_dev_and_test_rows_that_contradict_each_other_stay_and_are_told() -> Non
     dev = write("dev.jsonl", [{**row, "text_a": f"dev {row['text_a']}"} for row in [*GOOD, {**GOOD[0], "label": 0}]])
     code, said = train(write("pairs.jsonl", GOOD), "--dev", dev)
     assert code == 0
-    assert "note: dev.jsonl: 1 pair is called like and unlike (first on line 1): no model gets all" in said
+    assert "note: dev.jsonl: 1 pair is both positive and negative (first on line 1): no model gets all" in said
     assert "dev 6;" in said
 
 
@@ -158,7 +158,7 @@ def test_check_tells_of_contradictions() -> None:
     code, out, _ = call("check", source, "--json")
     assert code == 0
     notes = json.loads(out)["notes"]
-    assert any(note.startswith("1 pair is called like and unlike (first on line 1): objectives") for note in notes)
+    assert any(note.startswith("1 pair is both positive and negative (first on line 1): objectives") for note in notes)
 
 
 def test_queries_without_a_positive_are_counted_and_said() -> None:

@@ -22,7 +22,7 @@ import pytest
 import nearfar
 from nearfar.cli import embed, main, windows
 from nearfar.cli.progress import EmbeddingProgress
-from nearfar.data import Layout, read, stream
+from nearfar.data import Layout, read, stream, table
 from nearfar.encoding import Model
 from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
 from nearfar.errors import DataError, OutputError
@@ -173,7 +173,7 @@ def test_pairs_are_embedded_by_a_model_of_pairs(model, monkeypatch):
 def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
     """Rows that are read and not yet embedded fit in one window."""
     write_rows(Path("rows.jsonl"), 10 * W + 3)
-    read_rows, ahead, counted = 0, [], stream.rows_at
+    read_rows, ahead, counted = 0, [], stream.rows_of
 
     def counting(*arguments: Any) -> Iterator[Any]:
         nonlocal read_rows
@@ -188,8 +188,8 @@ def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
         ahead.append(read_rows - self.done)
         append(self, vectors)
 
-    monkeypatch.setattr(stream, "rows_at", counting)
-    monkeypatch.setattr(stream, "PEEK", W)
+    monkeypatch.setattr(stream, "rows_of", counting)
+    monkeypatch.setattr(table, "PEEK", W)
     monkeypatch.setattr(VectorFile, "append", watching)
     assert call("embed", "toy", "rows.jsonl", "--out", "v.npy")[0] == 0
     assert ahead == [W] * 10 + [3]
@@ -199,7 +199,7 @@ def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
 def test_memory_does_not_grow_with_the_file(monkeypatch, model, name):
     """Ten times the rows, the same peak: far below the size of the file."""
     monkeypatch.setattr(Model, "embed", lambda _self, texts, batch_size: np.zeros((len(texts), 64), np.float32))
-    monkeypatch.setattr(stream, "PEEK", W)
+    monkeypatch.setattr(table, "PEEK", W)
 
     def peak(count: int) -> int:
         lines = (f"{n} " + "lorem ipsum " * 200 for n in range(count))
@@ -322,8 +322,7 @@ def reading(name: str, invalid: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", TRICKY)
 def test_windows_say_what_reading_at_once_says(monkeypatch, name, invalid):
     """The same rows, the same notes, and the same refusals with the same lines, in the same order."""
-    for module in (stream, sys.modules["nearfar.data.table"]):
-        monkeypatch.setattr(module, "PEEK", 10)
+    monkeypatch.setattr(table, "PEEK", 10)
     Path(name).write_text("\n".join(TRICKY[name]) + "\n")
     rows = windows.Windows(name, Layout(), invalid=invalid, size=W)
     whole, problems = reading(name, invalid)
@@ -354,7 +353,7 @@ def test_tricky_files_are_refused_and_accepted():
 
 def test_very_many_problems_are_counted_as_reading_at_once_counts_them(monkeypatch):
     """The list is cut at the same place, and dropped rows are told by number and first line."""
-    monkeypatch.setattr(sys.modules["nearfar.data.issues"], "CAP", 20)
+    monkeypatch.setattr(sys.modules["nearfar.data.issues"], "MAX_PROBLEMS", 20)
     Path("bad.jsonl").write_text('{"text": "a"}\n' + '{"text": ""}\n' * 50 + '{"text": 1}\n' * 9)
     with pytest.raises(DataError) as at_once:
         read("bad.jsonl", need="text")

@@ -41,7 +41,7 @@ def test_examination(tmp_path: Path) -> None:
     assert found.dropped == {"the text is empty": 2, "the label is missing": 1}
     assert [problem.line for problem in found.problems] == [6, 7, 8, 8]
     assert not found.structural
-    thin = "1 of 3 classes has a single row ('10'): give each two at least, 8 or more are usual"
+    thin = "1 of 3 classes has a single row ('10'): give each at least two; 8 or more are usual"
     assert found.notes == ("1 blank line skipped", thin)
     again = json.loads(json.dumps(found.to_dict()))
     assert again["problems"][0]["line"] == 6
@@ -53,7 +53,7 @@ def test_examination(tmp_path: Path) -> None:
     ("rows", "notes"),
     [
         ("a,x\nb,x\n", ("all rows have the one class 'x': add rows of another class, or name another --label",)),
-        ("a,x\nb,y\n", ("2 of 2 classes have a single row ('x', 'y'): give each two at least, 8 or more are usual",)),
+        ("a,x\nb,y\n", ("2 of 2 classes have a single row ('x', 'y'): give each at least two; 8 or more are usual",)),
         ("a,x\nb,y\nc,x\nd,y\n", ()),
     ],
 )

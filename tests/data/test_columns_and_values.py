@@ -139,7 +139,7 @@ def test_fractions_under_label_in_pairs_are_scores(tmp_path: Path) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "label": value} for value in (1, 2.5, 3)]
     records = read(jsonl(tmp_path, *rows))
     assert records.scores == [1.0, 2.5, 3.0]
-    assert any("holds fractions" in note for note in records.notes)
+    assert any("has fractions" in note for note in records.notes)
     assert read(jsonl(tmp_path, rows[0], rows[2])).labels == ["1", "3"]
     assert {p.message for p in refused(jsonl(tmp_path, *rows), Layout(label="label"))} == {
         "the label is neither a name nor a whole number"
@@ -251,8 +251,8 @@ LABEL_FAULTS = {
     '"  "': "the label is missing",
     "null": "the label is missing",
     "NaN": "the label is missing",
-    '["a", "b"]': "the label is a list; several labels for one text are not supported",
-    "[]": "the label is a list; several labels for one text are not supported",
+    '["a", "b"]': "the label is a list; multi-label rows are not supported",
+    "[]": "the label is a list; multi-label rows are not supported",
     "0.5": "the label is neither a name nor a whole number",
     "Infinity": "the label is neither a name nor a whole number",
     '{"a": 1}': "the label is neither a name nor a whole number",

@@ -15,7 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nearfar.data import Layout, Records, Stream, consistent, doubts, examine, pair_targets, read, unit_scores
+from nearfar.data import (
+    Layout,
+    Records,
+    Stream,
+    examine,
+    pair_targets,
+    read,
+    target_problems,
+    unit_scores,
+    without_contradictions,
+)
 from nearfar.errors import DataError, Problem
 
 WITHOUT_LINE = (  # faults of the file as a whole
@@ -196,10 +206,12 @@ def check_records(records: Records) -> None:
     if records.shape == "ranking":
         assert records.documents is not None
         assert min(records.scores or [0]) >= 0
-        under = {(query, text) for query, (text, _) in zip(records.queries or (), records.keys(), strict=True)}
+        under = {
+            (query, text) for query, (text, _) in zip(records.queries or (), records.normalized_texts(), strict=True)
+        }
         assert len(under) == len({query for query, _ in under})
-    doubts(records)
-    if contradicting := consistent(records, invalid="refuse")[1]:
+    target_problems(records)
+    if contradicting := without_contradictions(records, invalid="refuse")[1]:
         check_problems(tuple(contradicting), records.source, None)
     for targets in (pair_targets, unit_scores):
         try:
@@ -277,10 +289,10 @@ def test_malformed_files_of_other_shapes(tmp_path: Path, shape: str, invalid: st
                     whole = read(name, base=tmp_path, need="text", invalid=invalid)  # type: ignore[arg-type]
                 except DataError as error:
                     with pytest.raises(DataError) as caught:
-                        stream.verdict()
+                        stream.finish()
                     assert caught.value.problems == error.problems  # noqa: PT017  # the two refusals are compared
                 else:
-                    assert (lines, stream.verdict()) == (whole.lines, whole.notes)
+                    assert (lines, stream.finish()) == (whole.lines, whole.notes)
     assert sum(outcomes.values()) == 5 * 2 * len(FAULTS)
     assert outcomes["refused"] >= 40
     assert outcomes["texts" if shape == "corpus" else shape] >= 20

@@ -215,14 +215,14 @@ def test_a_query_id_with_two_texts_is_refused_with_both_lines(tmp_path: Path) ->
         problems = refused(jsonl(tmp_path, *rows), invalid=invalid)
         assert [(p.line, p.column, p.value) for p in problems] == [(3, "query_id", "q1"), (5, "query_id", "q1")]
         assert all("another text on line 1" in p.message for p in problems)
-        assert "an id of its own" in problems[0].remedy
+        assert "its own id" in problems[0].remedy
 
 
 def test_a_document_id_names_one_text_of_a_query(tmp_path: Path) -> None:
     """Ids may be numbered anew for each query, which is noted; two texts under one query are refused."""
     other = {**ROW, "query_id": "q2", "query": "what", "doc": "it"}
     assert read(jsonl(tmp_path, ROW, other)).notes == (
-        "ids of documents hold within a query only: 'd1' names two texts (lines 1 and 2)",
+        "document ids are unique within a query only: 'd1' has two texts (lines 1 and 2)",
     )
     problem = only(jsonl(tmp_path, ROW, {**ROW, "doc": "it"}))
     assert (problem.line, problem.column, problem.value) == (2, "doc_id", "d1")
@@ -257,7 +257,7 @@ def test_ids_of_a_corpus_that_name_two_texts(tmp_path: Path) -> None:
     sentences = jsonl(tmp_path, {"doc_id": 1, "text": "a"}, {"doc_id": 1, "text": "b"})
     records = read(sentences)
     assert (len(records), records.documents) == (2, None)
-    assert records.notes == ("column 'doc_id' is not used: '1' names two texts (lines 1 and 2)",)
+    assert records.notes == ("column 'doc_id' is not used: '1' has two texts (lines 1 and 2)",)
     assert "another text on line 1" in only(sentences, Layout("text", doc_id="doc_id")).message
     labeled = read(jsonl(tmp_path, {"doc_id": None, "text": "a", "label": 1}))
     assert (labeled.documents, labeled.notes) == (None, ("columns that are not used: 'doc_id'",))
@@ -292,13 +292,13 @@ def test_fingerprint_and_equality_see_the_ids() -> None:
     assert base.fingerprint() == Records((["a"],), None, None, [3], "g").fingerprint()
 
 
-def test_likenesses() -> None:
+def test_split_keys() -> None:
     """A swapped pair is the same pair, a triplet its anchor and positive; a ranking has an order."""
     two = (["B ", "a"], ["a", "b"])
-    assert Records(two, None, None, [1, 2], "f").likenesses() == [("a", "b"), ("a", "b")]
-    assert Records((*two, ["x", "y"]), None, None, [1, 2], "f").likenesses() == [("a", "b"), ("a", "b")]
+    assert Records(two, None, None, [1, 2], "f").split_keys() == [("a", "b"), ("a", "b")]
+    assert Records((*two, ["x", "y"]), None, None, [1, 2], "f").split_keys() == [("a", "b"), ("a", "b")]
     ranking = Records(two, None, None, [1, 2], "f", queries=["1", "2"], documents=["1", "2"])
-    assert ranking.likenesses() == ranking.keys() == [("b", "a"), ("a", "b")]
+    assert ranking.split_keys() == ranking.normalized_texts() == [("b", "a"), ("a", "b")]
 
 
 def test_examination_of_a_ranking(tmp_path: Path) -> None:
@@ -309,5 +309,5 @@ def test_examination_of_a_ranking(tmp_path: Path) -> None:
     assert found.notes == ("1 query of 3 without a relevant document (such as 'q2' on line 2)",)
     assert not found.problems
     found = examine(jsonl(tmp_path, {"text_a": "a", "text_b": "b", "label": 0}))
-    assert "1 pair, but none of texts that belong together: add pairs" in found.notes[0]
+    assert "1 pair, but none of them is positive: add positive pairs" in found.notes[0]
     assert not found.problems

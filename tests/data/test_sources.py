@@ -73,11 +73,11 @@ def test_sources_that_name_nothing(source: str) -> None:
 
 
 def test_unknown_ending(tmp_path: Path) -> None:
-    """A kind of file that is not read lists those that are."""
+    """A format that is not supported lists those that are."""
     for name in ("a.xlsx", "a", "a.parquet.gz"):
         (tmp_path / name).write_text("x")
         problem = only(str(tmp_path / name))
-        assert "not read" in problem.message
+        assert "not supported" in problem.message
         assert all(
             ending in problem.remedy for ending in (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt", ".gz")
         )
@@ -251,7 +251,7 @@ def test_hub_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bare").mkdir()
     problem = only("hub:bare")
-    assert "the hub gives no data set 'bare'" in problem.message
+    assert "the hub has no data set 'bare'" in problem.message
     assert "hub:OWNER/NAME" in problem.remedy
 
 

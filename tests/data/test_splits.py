@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data import Records, folds, limit, per_class, share
+from nearfar.data import Records, folds, holdout, limit, per_class
 from nearfar.errors import DataError, SettingError
 
 
@@ -29,9 +29,9 @@ tables = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.sampled_from("xy
 def test_share_promises(records: Records, fraction: float, seed: int) -> None:
     """Both sides together are all rows, no text is on both, every class stays, and again the same."""
     try:
-        stay, apart = share(records, fraction, seed=seed)
+        stay, apart = holdout(records, fraction, seed=seed)
     except DataError:
-        keys, labels = records.keys(), records.labels or []
+        keys, labels = records.normalized_texts(), records.labels or []
         for key in set(keys):  # indeed no group could go
             rest = {label for other, label in zip(keys, labels, strict=True) if other != key}
             assert rest != set(labels)
@@ -39,35 +39,35 @@ def test_share_promises(records: Records, fraction: float, seed: int) -> None:
     assert sorted(stay + apart) == list(range(len(records)))
     assert (stay, apart) == (sorted(stay), sorted(apart))
     assert apart
-    assert not {records.keys()[i] for i in stay} & {records.keys()[i] for i in apart}
+    assert not {records.normalized_texts()[i] for i in stay} & {records.normalized_texts()[i] for i in apart}
     assert records.take(stay).classes() == records.classes()
-    assert (stay, apart) == share(records, fraction, seed=seed)
+    assert (stay, apart) == holdout(records, fraction, seed=seed)
 
 
 def test_share_is_stratified() -> None:
     """Each class gives its proportion; names and seeds draw differently."""
     records = labeled(["x"] * 100 + ["y"] * 50 + ["z"] * 10)
-    stay, apart = share(records, 0.2, seed=1)
+    stay, apart = holdout(records, 0.2, seed=1)
     assert Counter(records.take(apart).labels) == {"x": 20, "y": 10, "z": 2}
     assert len(stay) == 128
-    assert len({tuple(share(records, 0.2, seed=s, name=n)[1]) for s in (1, 2) for n in ("dev", "test")}) == 4
+    assert len({tuple(holdout(records, 0.2, seed=s, name=n)[1]) for s in (1, 2) for n in ("dev", "test")}) == 4
 
 
 def test_share_spreads_scores() -> None:
     """Scores are spread by tenths of their order."""
     scores = np.linspace(0, 5, 100).tolist()
     records = Records(([f"{i}" for i in range(100)],), None, scores, list(range(100)), "a")
-    apart = share(records, 0.2, seed=3)[1]
+    apart = holdout(records, 0.2, seed=3)[1]
     assert Counter(i // 10 for i in apart) == dict.fromkeys(range(10), 2)
-    assert len(share(Records((["a", "b"],), None, [1.0, 1.0], [1, 2], "a"), 0.5, seed=3)[1]) == 1
+    assert len(holdout(Records((["a", "b"],), None, [1.0, 1.0], [1, 2], "a"), 0.5, seed=3)[1]) == 1
 
 
 def test_share_without_target() -> None:
     """Plain texts and pairs are divided too; pairs are the same when both texts are."""
     plain = Records(([f"{i}" for i in range(50)],), None, None, list(range(50)), "a")
-    assert len(share(plain, 0.1, seed=0)[1]) == 5
+    assert len(holdout(plain, 0.1, seed=0)[1]) == 5
     pairs = Records((["a", "A "] * 10, [str(i // 2) for i in range(20)]), None, None, list(range(20)), "a")
-    stay, apart = share(pairs, 0.3, seed=0)
+    stay, apart = holdout(pairs, 0.3, seed=0)
     assert {i // 2 for i in stay}.isdisjoint({i // 2 for i in apart})
 
 
@@ -75,19 +75,19 @@ def test_share_keeps_the_last_row_of_a_class() -> None:
     """A class of one row is not divided; if no class can spare a row there is no share."""
     records = labeled(["x"] * 20 + ["rare"])
     for seed in range(20):
-        assert 20 in share(records, 0.9, seed=seed)[0]
+        assert 20 in holdout(records, 0.9, seed=seed)[0]
     with pytest.raises(DataError, match="every class would lose its last row"):
-        share(labeled(["x", "y"]), 0.5, seed=0)
+        holdout(labeled(["x", "y"]), 0.5, seed=0)
     with pytest.raises(DataError):
-        share(labeled(["x", "x"], ["same", "Same "]), 0.5, seed=0)
-    assert len(share(labeled(["x", "x", "y", "y"]), 0.01, seed=0)[1]) == 1
+        holdout(labeled(["x", "x"], ["same", "Same "]), 0.5, seed=0)
+    assert len(holdout(labeled(["x", "x", "y", "y"]), 0.01, seed=0)[1]) == 1
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan")])
 def test_share_outside_its_range(fraction: float) -> None:
     """A share is more than nothing and less than all."""
     with pytest.raises(SettingError, match="between 0 and 1"):
-        share(labeled(["x"] * 10), fraction, seed=0)
+        holdout(labeled(["x"] * 10), fraction, seed=0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -97,11 +97,12 @@ def test_folds_promises(records: Records, k: int, seed: int) -> None:
     try:
         parts = folds(records, k, seed=seed)
     except DataError:
-        groups = len(set(records.keys()))
+        groups = len(set(records.normalized_texts()))
         texts = [
-            len({k for k, c in zip(records.keys(), records.labels or [], strict=True) if c == name}) for name in "xyz"
+            len({k for k, c in zip(records.normalized_texts(), records.labels or [], strict=True) if c == name})
+            for name in "xyz"
         ]
-        mixed = len(set(zip(records.keys(), records.labels or [], strict=True))) > groups
+        mixed = len(set(zip(records.normalized_texts(), records.labels or [], strict=True))) > groups
         assert groups < k or 1 in texts or mixed  # a text under two labels can tie a class to one fold
         return
     assert len(parts) == k
@@ -110,7 +111,7 @@ def test_folds_promises(records: Records, k: int, seed: int) -> None:
         assert test
         assert (train, test) == (sorted(train), sorted(test))
         assert sorted(train + test) == list(range(len(records)))
-        assert not {records.keys()[i] for i in train} & {records.keys()[i] for i in test}
+        assert not {records.normalized_texts()[i] for i in train} & {records.normalized_texts()[i] for i in test}
         assert records.take(train).classes() == records.classes()
     assert parts == folds(records, k, seed=seed)
 
@@ -195,7 +196,7 @@ def test_labeled_pairs_with_ids_share_nothing_across_a_split(
     lefts, rights, ids = (list(column) for column in zip(*rows, strict=True))
     records = Records((lefts, rights), ["x"] * len(rows), None, list(range(len(rows))), "p", queries=ids)
     try:
-        stay, apart = share(records, fraction, seed=seed)
+        stay, apart = holdout(records, fraction, seed=seed)
     except DataError:
         return
     pairs = [frozenset((left, right)) for left, right, _ in rows]
@@ -233,7 +234,7 @@ def test_a_query_stays_together(records: Records, fraction: float, k: int, seed:
     """In shares, in folds and in samples; only a single query cannot be divided."""
     number = len(set(records.texts[0]))
     try:
-        stay, apart = share(records, fraction, seed=seed)
+        stay, apart = holdout(records, fraction, seed=seed)
     except DataError:
         assert number == 1
     else:
@@ -264,7 +265,7 @@ def test_rankings_are_spread_by_whether_there_is_an_answer() -> None:
     """Queries with and without a relevant document are divided in proportion."""
     rows = [(f"{n}", float(n < 20 and place == 1)) for n in range(60) for place in range(3)]
     records = ranking(rows)
-    _, apart = share(records, 0.1, seed=0)
+    _, apart = holdout(records, 0.1, seed=0)
     assert Counter(int(query) < 20 for query in asked(records, apart)) == {True: 2, False: 4}
     for _, test in folds(records, 5, seed=0):
         assert Counter(int(query) < 20 for query in asked(records, test)) == {True: 4, False: 8}
@@ -283,7 +284,7 @@ def test_a_query_under_two_ids_is_one_query() -> None:
     classes = Records(records.texts, ["x", "y"] * 10, None, records.lines, "r", queries=records.queries)
     for each in (records, classes):
         for seed in range(5):
-            stay, apart = share(each, 0.3, seed=seed)
+            stay, apart = holdout(each, 0.3, seed=seed)
             assert asked(each, stay).isdisjoint(asked(each, apart))
 
 
@@ -293,5 +294,5 @@ def test_swapped_pairs_stay_together() -> None:
     for extra in ((), ([f"n{n}" for n in range(40)],)):
         records = Records((left + right, right + left, *extra), None, None, list(range(40)), "p")
         for seed in range(3):
-            stay, apart = share(records, 0.3, seed=seed)
+            stay, apart = holdout(records, 0.3, seed=seed)
             assert {row % 20 for row in stay}.isdisjoint({row % 20 for row in apart})

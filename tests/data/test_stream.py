@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.data import Layout, Records, Stream, read
+from nearfar.data import Layout, Records, Stream, read, table
 from nearfar.data import stream as stream_module
 from nearfar.errors import DataError
 
@@ -43,7 +43,7 @@ def test_windows_are_what_reading_gives(tmp_path: Path, shape: str, rows: int) -
         assert [len(window) for window in windows] == [SIZE] * (rows // SIZE) + [rows % SIZE] * (rows % SIZE > 0)
         assert joined(windows) == (list(whole.texts), whole.lines)
         assert {window.shape for window in windows} == {whole.shape} == {"pairs" if shape == "ranking" else shape}
-        assert stream.verdict() == whole.notes == ()
+        assert stream.finish() == whole.notes == ()
 
 
 FAULTY = ['{"text": "a"}', '{"text": ""}', "", "{]", '{"text": 1}', *['{"text": "b"}'] * 9, '{"text": null}']
@@ -58,7 +58,7 @@ def test_what_is_wrong_is_told_at_the_end(tmp_path: Path) -> None:
     for _ in range(2):
         assert sum(map(len, stream)) == 10
         with pytest.raises(DataError) as parts:
-            stream.verdict()
+            stream.finish()
         assert parts.value.problems == whole.value.problems
     assert len(whole.value.problems) == 4
 
@@ -68,44 +68,44 @@ def test_dropped_rows_are_counted_over_all_windows(tmp_path: Path) -> None:
     put(tmp_path, *['{"text": ""}'] * (2 * SIZE), '{"text": "a"}', '{"text": ""}')
     stream = Stream("a.jsonl", size=SIZE, base=tmp_path, invalid="drop")
     assert [len(window) for window in stream] == [0, 0, 1]
-    assert stream.verdict() == read("a.jsonl", base=tmp_path, need="text", invalid="drop").notes
-    assert stream.verdict() == (f"{2 * SIZE + 1} rows dropped because the text is empty (first on line 1)",)
+    assert stream.finish() == read("a.jsonl", base=tmp_path, need="text", invalid="drop").notes
+    assert stream.finish() == (f"{2 * SIZE + 1} rows dropped because the text is empty (first on line 1)",)
     put(tmp_path, '{"text": ""}')
     assert sum(map(len, stream)) == 0
     with pytest.raises(DataError, match="no rows are left"):
-        stream.verdict()
+        stream.finish()
 
 
 def test_a_late_column_and_unknown_columns_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The columns are decided by the first rows; one that would have decided otherwise is refused by line."""
-    monkeypatch.setattr(stream_module, "PEEK", SIZE)
+    monkeypatch.setattr(table, "PEEK", SIZE)
     put(tmp_path, *['{"sentence": "a"}'] * 10, '{"sentence": "a", "text": "b"}')
     stream = Stream("a.jsonl", size=SIZE, base=tmp_path)
     list(stream)
     with pytest.raises(DataError, match=r"a\.jsonl:11: a column 'text' appears first here, but the 10 rows before"):
-        stream.verdict()
+        stream.finish()
     put(tmp_path, '{"foo": "a"}')
     assert list(stream) == []
     with pytest.raises(DataError, match="no column is recognized as the text"):
-        stream.verdict()
+        stream.finish()
     named = Stream("a.jsonl", Layout("foo"), size=SIZE, base=tmp_path)
     assert joined(list(named)) == ([["a"]], [1])
 
 
 def test_only_a_window_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a window comes, no row beyond it has been read."""
-    monkeypatch.setattr(stream_module, "PEEK", SIZE)
+    monkeypatch.setattr(table, "PEEK", SIZE)
     put(tmp_path, *(f'{{"text": "{n}"}}' for n in range(5 * SIZE)))
     taken = 0
-    rows_at = stream_module.rows_at
+    rows_of = stream_module.rows_of
 
     def counting(*arguments: object) -> object:
         nonlocal taken
-        for row in rows_at(*arguments):  # type: ignore[arg-type]
+        for row in rows_of(*arguments):  # type: ignore[arg-type]
             taken += 1
             yield row
 
-    monkeypatch.setattr(stream_module, "rows_at", counting)
+    monkeypatch.setattr(stream_module, "rows_of", counting)
     seen = []
     for _ in Stream("a.jsonl", size=SIZE, base=tmp_path):
         seen.append(taken)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from nearfar.data import (
     Records,
-    consistent,
     contradictions,
-    doubts,
     pair_targets,
     queries_without_positive,
     score_range,
+    target_problems,
     unit_scores,
+    without_contradictions,
 )
-from nearfar.data.targets import LIKE, SCALES, UNLIKE, contradictory
+from nearfar.data.targets import NEGATIVE_LABELS, POSITIVE_LABELS, SCALES, contradictions_message
 from nearfar.errors import DataError, SettingError
 
 
@@ -78,7 +78,7 @@ def test_relevance_begins_at_0() -> None:
 
 def test_one_score_for_all_tells_no_scale() -> None:
     """Outside 0..1 it could be the best or the worst."""
-    with pytest.raises(DataError, match=r"a\.csv:2: all 2 scores are 3, from which no scale can be told"):
+    with pytest.raises(DataError, match=r"a\.csv:2: all 2 scores are 3, which gives no scale"):
         score_range(scored([3, 3]))
 
 
@@ -88,8 +88,8 @@ NOTES = [
     ([1, 3, 5], "scores from 1 to 5 are mapped to (score - 1) / 4"),
     ([-1, 0, 1], "scores from -1 to 1 are mapped to (score + 1) / 2"),
     ([0, 2, 4], "scores from 0 to 4 are divided by 4"),
-    ([-0.5, 0.5], "scores from -0.5 to 0.5 are taken to be on a scale from -1 to 1 and mapped to (score + 1) / 2"),
-    ([0.23, 9.8], "scores from 0.23 to 9.8 are taken to be on a scale from 0 to 10 and divided by 10"),
+    ([-0.5, 0.5], "scores from -0.5 to 0.5 are assumed to be on a scale from -1 to 1 and mapped to (score + 1) / 2"),
+    ([0.23, 9.8], "scores from 0.23 to 9.8 are assumed to be on a scale from 0 to 10 and divided by 10"),
 ]
 
 
@@ -170,8 +170,8 @@ def test_labels_of_two_kinds(labels: list[str], expected: list[float]) -> None:
 
 def test_no_label_is_of_both_kinds() -> None:
     """The lists of names exclude each other."""
-    assert not set(LIKE) & set(UNLIKE)
-    assert (len(LIKE), len(UNLIKE)) == (16, 36)
+    assert not set(POSITIVE_LABELS) & set(NEGATIVE_LABELS)
+    assert (len(POSITIVE_LABELS), len(NEGATIVE_LABELS)) == (16, 36)
 
 
 def test_other_labels_are_refused_by_line() -> None:
@@ -195,23 +195,26 @@ def test_targets_of_scores_rankings_triplets_and_bare_pairs() -> None:
 
 
 @pytest.mark.parametrize("records", [labeled(["0", "no"]), scored([0, 0]), ranking(["a", "b"], [0, 0])])
-def test_nothing_but_unlike_pairs(records: Records) -> None:
+def test_nothing_but_negative_pairs(records: Records) -> None:
     """A problem with the number of pairs and the remedy."""
-    problems, _ = doubts(records)
+    problems, _ = target_problems(records)
     assert [p.line for p in problems] == [records.lines[0]]
-    assert "2 pairs, but none of texts that belong together" in problems[0].message
-    assert "Add pairs" in problems[0].remedy
+    assert "2 pairs, but none of them is positive" in problems[0].message
+    assert "Add positive pairs" in problems[0].remedy
 
 
 def test_pairs_that_contradict_each_other() -> None:
     """Swapped and in another case, too; repeated ones that agree do not."""
     records = labeled(["1", "0", "0", "1", "yes"], ["a", "B", "c", "A ", "c"], ["b", "a", "d", "b", "d"])
     assert contradictions(records) == [[0, 1, 3], [2, 4]]
-    assert contradictory(records, contradictions(records)) == "2 pairs are called like and unlike (first on line 2)"
+    assert (
+        contradictions_message(records, contradictions(records))
+        == "2 pairs are both positive and negative (first on line 2)"
+    )
     assert contradictions(labeled(["1", "1"], ["a", "b"], ["b", "a"])) == []
     again = Records((["a", "b"], ["b", "a"]), None, [1, 0], [2, 3], "a.csv")
     assert contradictions(again) == [[0, 1]]
-    assert consistent(again, invalid="refuse")[1][0].message.startswith("the score 0 contradicts line 2")
+    assert without_contradictions(again, invalid="refuse")[1][0].message.startswith("the score 0 contradicts line 2")
 
 
 def test_a_ranking_has_an_order() -> None:
@@ -226,7 +229,7 @@ def test_pairs_that_contradict_each_other_are_refused_with_both_lines_and_both_t
     records = labeled(
         ["yes", "yes", "no", "0", "1"], ["a" * 90, "A" * 90, "b", "c", "d"], ["b", "b", "a" * 90, "d", "c"]
     )
-    kept, problems = consistent(records, invalid="refuse")
+    kept, problems = without_contradictions(records, invalid="refuse")
     assert kept is records
     assert [problem.line for problem in problems] == [4, 6]
     assert problems[0].where == records.source
@@ -236,20 +239,20 @@ def test_pairs_that_contradict_each_other_are_refused_with_both_lines_and_both_t
     assert problems[1].message == "the label 1 contradicts line 5, where the same two texts have 0: 'd' and 'c'"
     assert "Keep the row that is right" in problems[0].remedy
     assert "--invalid drop" in problems[0].remedy
-    _, (problem,) = consistent(ranking(["a", "a"], [2, 0], ["b", "b"]), invalid="refuse")
+    _, (problem,) = without_contradictions(ranking(["a", "a"], [2, 0], ["b", "b"]), invalid="refuse")
     assert problem.message == "the relevance 0 contradicts line 1, where the same two texts have 2: 'a' and 'b'"
 
 
 def test_dropping_leaves_out_all_rows_of_a_contradiction_and_says_so() -> None:
     """Nobody knows which of them is right."""
     records = labeled(["1", "0", "0", "1", "1"], ["a", "B", "c", "A ", "e"], ["b", "a", "d", "b", "f"])
-    kept, problems = consistent(replace(records, notes=("read",)), invalid="drop")
+    kept, problems = without_contradictions(replace(records, notes=("read",)), invalid="drop")
     assert problems == []
     assert kept.texts == (["c", "e"], ["d", "f"])
-    assert kept.notes == ("read", "3 rows dropped because 1 pair is called like and unlike (first on line 2)")
-    assert consistent(kept, invalid="drop") == (kept, [])
-    _, (problem,) = consistent(labeled(["1", "0"], ["a", "a"], ["b", "b"]), invalid="drop")
-    assert problem.message.startswith("no rows are left that can be used: 2 rows dropped because 1 pair is called")
+    assert kept.notes == ("read", "3 rows dropped because 1 pair is both positive and negative (first on line 2)")
+    assert without_contradictions(kept, invalid="drop") == (kept, [])
+    _, (problem,) = without_contradictions(labeled(["1", "0"], ["a", "a"], ["b", "b"]), invalid="drop")
+    assert problem.message.startswith("no rows are left that can be used: 2 rows dropped because 1 pair is both")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc"), st.sampled_from("01")), min_size=1))
@@ -263,7 +266,7 @@ def test_what_is_left_does_not_contradict_itself_and_nothing_else_is_gone(rows: 
         if {left, right} == {other_left, other_right} and label != other
     }
     assert {place for found in contradictions(records) for place in found} == bad
-    kept, problems = consistent(records, invalid="drop")
+    kept, problems = without_contradictions(records, invalid="drop")
     if len(bad) == len(rows):
         assert problems
     else:
@@ -274,17 +277,17 @@ def test_queries_without_a_relevant_document_are_counted() -> None:
     """By query, not by row, in the order of the file."""
     records = ranking(["a", "b", "a", "c", "c"], [0, 0, 2, 0, 0])
     assert queries_without_positive(records) == ["b", "c"]
-    assert doubts(records)[1] == ["2 queries of 3 without a relevant document (such as 'b' on line 2)"]
+    assert target_problems(records)[1] == ["2 queries of 3 without a relevant document (such as 'b' on line 2)"]
     assert queries_without_positive(Records((["a"],), None, None, [1], "f")) == []
 
 
 def test_other_classes_are_left_alone() -> None:
-    """Three classes, graded scores, single texts and nothing at all give no doubts."""
+    """Three classes, graded scores, single texts and nothing at all give no target_problems."""
     for records in (
         labeled(["entailment", "neutral", "contradiction"]),
         scored([0, 0.5]),
         Records((["a"],), ["0"], None, [1], "f"),
         Records((["a"], ["b"]), None, None, [1], "f"),
     ):
-        assert doubts(records) == ([], [])
+        assert target_problems(records) == ([], [])
         assert contradictions(records) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.data import CAP, Layout, Records, read, rows
+from nearfar.data import MAX_PROBLEMS, Layout, Records, read, rows
 from nearfar.errors import DataError, Problem
 
 
@@ -115,7 +115,7 @@ def test_csv_old_line_ends(tmp_path: Path) -> None:
 
 
 def test_csv_repeated_column(tmp_path: Path) -> None:
-    """A name that stands twice in the header is refused."""
+    """A name that occurs twice in the header is refused."""
     problem = only(put(tmp_path, "a.csv", "text,label,text\na,b,c\n"))
     assert (problem.line, "'text'" in problem.message) == (1, True)
 
@@ -268,12 +268,12 @@ def test_nul_bytes(tmp_path: Path, name: str) -> None:
 
 
 def test_gzip_cut_short(tmp_path: Path) -> None:
-    """A cut archive is told by the line at which it breaks off."""
+    """A cut archive is told by the line at which it ends too early."""
     lines = "".join(json.dumps({"text": f"{i * 7919 % 10007}"}) + "\n" for i in range(5_000))
     packed = gzip.compress(lines.encode(), mtime=0)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     problem = only(str(tmp_path / "a.jsonl.gz"))
-    assert "breaks off" in problem.message
+    assert "ends too early" in problem.message
     whole = zlib.decompressobj(wbits=31).decompress(packed[: len(packed) // 2]).count(b"\n")
     assert problem.line == whole + 1
     assert 1_000 < whole < 4_999
@@ -285,7 +285,7 @@ def test_gzip_damaged(tmp_path: Path) -> None:
     packed[len(packed) // 2] ^= 0xFF
     (tmp_path / "a.jsonl.gz").write_bytes(packed)
     problems = refused(str(tmp_path / "a.jsonl.gz"))
-    assert any("damaged" in p.message or "breaks off" in p.message for p in problems)
+    assert any("damaged" in p.message or "ends too early" in p.message for p in problems)
     assert all(p.line is not None for p in problems)
 
 
@@ -313,7 +313,7 @@ def test_jsonl_faults(tmp_path: Path) -> None:
     assert told[1:6] == [
         f"{kind} where an object is expected" for kind in ("a list", "a string", "a number", "null", "true or false")
     ]
-    assert "'text' stands twice" in told[6]
+    assert "'text' occurs twice" in told[6]
     assert "nested too deeply" in told[7]
     assert "too many digits" in told[8]
     assert "Extra data" in told[9]
@@ -356,7 +356,7 @@ JSON_FAULTS = {
     '[{"text": "a"},\n': (2, "not JSON"),
     '[{"text": "a"}\n': (2, "not closed"),
     '[{"text": "a"}]\n\n[]': (3, "more after the end"),
-    '[\n\n{"text": "a", "text": "b"}]': (3, "stands twice"),
+    '[\n\n{"text": "a", "text": "b"}]': (3, "occurs twice"),
     "[\n" + "[" * 100_000: (2, "nested too deeply"),
 }
 
@@ -400,11 +400,11 @@ def test_standard_input_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_problems_are_capped(tmp_path: Path) -> None:
     """Ten thousand problems are listed; the rest is counted, in read as in rows."""
-    source = put(tmp_path, "a.jsonl", "bad\n" * (CAP + 5) + '{"text": "a"}\n{"text": ""}\n')
+    source = put(tmp_path, "a.jsonl", "bad\n" * (MAX_PROBLEMS + 5) + '{"text": "a"}\n{"text": ""}\n')
     problems = refused(source)
-    assert len(problems) == CAP + 1
+    assert len(problems) == MAX_PROBLEMS + 1
     assert problems[-1].message.startswith("6 more problems are not listed")
     listed: list[Problem] = []
     assert len(list(rows(source, problems=listed))) == 2
-    assert len(listed) == CAP + 1
+    assert len(listed) == MAX_PROBLEMS + 1
     assert listed[-1].message.startswith("5 more")

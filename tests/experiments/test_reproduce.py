@@ -290,7 +290,7 @@ def test_a_limit_that_leaves_a_class_to_one_fold_leaves_out_that_data_set_only(t
     assert [one.name for one in read_study(ready.studies[0].file).data] == ["cr"]
     told = [str(problem) for problem in ready.missing if "trec" in str(problem)]
     assert len(told) == 1
-    assert "trec is not run with --limit 7: a class all whose rows fall into one fold" in told[0]
+    assert "trec is not run with --limit 7: a class with all its rows in one fold" in told[0]
     assert told[0].endswith("Give a larger --limit, or fewer --folds.")
     assert plan_study(read_study(ready.studies[0].file)).trials
 

@@ -46,7 +46,7 @@ class Windows:
                 first = window.take([0])
             rows += len(window)
             digest.update(window.fingerprint().encode())
-        notes = self._stream.verdict() if self._held is None else self._held.notes
+        notes = self._stream.finish() if self._held is None else self._held.notes
         assert first is not None
         return Survey(rows, digest.hexdigest(), first, notes)
 

@@ -1,41 +1,42 @@
-"""Reading data: from any usual file to checked rows, each with the line it came from."""
+"""Data files of all usual formats, and data in memory, to checked records."""
 
 from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
-from nearfar.data.issues import CAP
+from nearfar.data.issues import MAX_PROBLEMS
 from nearfar.data.memory import named_splits, read_memory
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.row_types import RowType, row_type_of
-from nearfar.data.sources import Place, locate, samples
-from nearfar.data.splits import SIZES, folds, limit, per_class, share
+from nearfar.data.sources import DataSource, locate, samples
+from nearfar.data.splits import SIZES, folds, holdout, limit, per_class
 from nearfar.data.stream import Stream
 from nearfar.data.targets import (
-    consistent,
     contradictions,
-    doubts,
+    contradictions_message,
     pair_targets,
     queries_without_positive,
     score_range,
+    target_problems,
     unit_scores,
+    without_contradictions,
 )
 
 __all__ = [
-    "CAP",
+    "MAX_PROBLEMS",
     "SIZES",
+    "DataSource",
     "Examination",
     "Layout",
-    "Place",
     "Records",
     "RowType",
     "Stream",
     "compare",
-    "consistent",
     "contradictions",
-    "doubts",
+    "contradictions_message",
     "examine",
     "folds",
+    "holdout",
     "limit",
     "locate",
     "named_splits",
@@ -48,6 +49,7 @@ __all__ = [
     "rows",
     "samples",
     "score_range",
-    "share",
+    "target_problems",
     "unit_scores",
+    "without_contradictions",
 ]

@@ -1,111 +1,88 @@
-"""The ids of queries and documents: read, derived where there are none, and true to their texts."""
+"""Ids of queries and documents: derived from the texts if there are none, and checked against them if there are."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from nearfar.data.columns import Binding
-from nearfar.data.issues import Ledger
-from nearfar.data.records import Records, levelled
-from nearfar.data.values import Fault, id_of
-
-Kind = Literal["query", "document"]
-
-
-def ids_of(values: Sequence[object]) -> tuple[list[str], dict[int, Fault]]:
-    """The id each value stands for, and why some stand for none."""
-    ids: list[str] = []
-    faults: dict[int, Fault] = {}
-    for index, value in enumerate(values):
-        found = id_of(value)
-        if isinstance(found, Fault):
-            faults[index] = found
-        ids.append("" if isinstance(found, Fault) else found)
-    return ids, faults
+from nearfar.data.issues import Issues
+from nearfar.data.records import Records, normalized
 
 
 def derived(texts: Sequence[str]) -> list[str]:
-    """Ids for texts that have none: the same for texts that say the same, case and blanks apart.
+    """Ids for texts that have none: equal for texts that are equal when normalized.
 
     >>> a, b, c = derived(["How are you?", "how  are you?", "Who are you?"])
     >>> a == b != c
     True
     """
-    return [hashlib.blake2b(levelled(text).encode(), digest_size=10).hexdigest() for text in texts]
+    return [hashlib.blake2b(normalized(text).encode(), digest_size=10).hexdigest() for text in texts]
 
 
-def with_ids(records: Records, binding: Binding, ledger: Ledger) -> Records:
-    """The records with ids where they need them; an id of two texts is entered with both lines."""
+def with_ids(records: Records, binding: Binding, issues: Issues) -> Records:
+    """The records with ids if they need them; an id with two texts is reported with both lines."""
     if not binding.ranked or records.labels is not None:
-        return _alone(records, binding, ledger)
+        return _single_texts(records, binding, issues)
     queries, documents = records.queries, records.documents
     if queries is None:
         queries = derived(records.texts[0])
     else:
-        _consistent("query", queries, queries, records.texts[0], records, binding.query, ledger)
+        _check_texts("query", binding.query, queries, queries, records.texts[0], records, issues)
     if documents is None:
         documents = derived(records.texts[1])
     else:
-        within = list(zip(queries, documents, strict=True))  # they may be numbered anew for every query
-        _consistent("document", within, documents, records.texts[1], records, binding.document, ledger)
+        per_query = list(zip(queries, documents, strict=True))  # each query may have its own numbers
+        _check_texts("document", binding.document, per_query, documents, records.texts[1], records, issues)
         clash = _clash(documents, records.texts[1])
         if clash and queries[clash[0]] != queries[clash[1]]:
-            first, again = (records.lines[index] for index in clash)
-            ledger.notes.append(
-                f"ids of documents hold within a query only: {documents[clash[0]][:60]!r} "
-                f"names two texts (lines {first} and {again})"
-            )
+            reason = _two_texts(documents, clash, records)
+            issues.notes.append(f"document ids are unique within a query only: {reason}")
     return replace(records, queries=queries, documents=documents)
 
 
-def _alone(records: Records, binding: Binding, ledger: Ledger) -> Records:
-    """Single texts whose ids must each name one of them, and labeled pairs, whose ids only group them."""
+def _single_texts(records: Records, binding: Binding, issues: Issues) -> Records:
+    """Single texts, each of which must have its own id; the ids of labeled pairs only group them."""
     if len(records.texts) > 1 or (records.queries is not None and records.documents is not None):
         return records
     ids = records.documents or records.queries
-    column = binding.query if records.documents is None else binding.document
     if ids is None:
         return records
-    if binding.firm:
-        kind: Kind = "query" if records.documents is None else "document"
-        _consistent(kind, ids, ids, records.texts[0], records, column, ledger)
+    kind, column = ("query", binding.query) if records.documents is None else ("document", binding.document)
+    if binding.strict_ids:
+        _check_texts(kind, column, ids, ids, records.texts[0], records, issues)
         return records
     clash = _clash(ids, records.texts[0])
     if clash is None:
         return records
-    first, again = (records.lines[index] for index in clash)
-    ledger.notes.append(
-        f"column {column!r} is not used: {ids[clash[0]][:60]!r} names two texts (lines {first} and {again})"
-    )
+    issues.notes.append(f"column {column!r} is not used: {_two_texts(ids, clash, records)}")
     return replace(records, queries=None, documents=None)
 
 
-def _consistent(
-    kind: Kind,
+def _check_texts(
+    kind: str,
+    column: str | None,
     keys: Sequence[Hashable],
     ids: Sequence[str],
     texts: Sequence[str],
     records: Records,
-    column: str | None,
-    ledger: Ledger,
+    issues: Issues,
 ) -> None:
-    """Enter every id under which a second text appears, once for each such text."""
+    """Report every further text of an id."""
     known: dict[Hashable, dict[str, int]] = {}
-    for index, (key, text) in enumerate(zip(keys, texts, strict=True)):
-        under = known.setdefault(key, {})
-        said = levelled(text)
-        if said not in under and under:
-            ledger.problem(
-                f"the id of a {kind} that has another text on line {next(iter(under.values()))}",
-                f"Give every {kind} an id of its own, and the same text wherever it stands.",
-                line=records.lines[index],
-                column=column,
-                value=ids[index],
-            )
-        under.setdefault(said, records.lines[index])
+    for key, name, text, line in zip(keys, ids, texts, records.lines, strict=True):
+        lines = known.setdefault(key, {})
+        if lines and normalized(text) not in lines:
+            message = f"the id of a {kind} that has another text on line {next(iter(lines.values()))}"
+            remedy = f"Give every {kind} its own id, and the same text in all rows."
+            issues.add(message, remedy, line=line, column=column, value=name)
+        lines.setdefault(normalized(text), line)
+
+
+def _two_texts(ids: Sequence[str], clash: tuple[int, int], records: Records) -> str:
+    first, second = (records.lines[index] for index in clash)
+    return f"{ids[clash[0]][:60]!r} has two texts (lines {first} and {second})"
 
 
 def _clash(ids: Sequence[str], texts: Sequence[str]) -> tuple[int, int] | None:
@@ -113,6 +90,6 @@ def _clash(ids: Sequence[str], texts: Sequence[str]) -> tuple[int, int] | None:
     known: dict[str, int] = {}
     for index, name in enumerate(ids):
         first = known.setdefault(name, index)
-        if texts[first] != texts[index] and levelled(texts[first]) != levelled(texts[index]):
+        if texts[first] != texts[index] and normalized(texts[first]) != normalized(texts[index]):
             return first, index
     return None

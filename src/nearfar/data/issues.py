@@ -1,81 +1,62 @@
-"""What a reader finds on its way: problems, notes, blank lines."""
+"""Problems and notes that are collected while a source is read."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from nearfar.errors import Problem
 
-CAP = 10_000
-"""How many problems of one file are listed; more are only counted."""
+MAX_PROBLEMS = 10_000
+"""Problems of one source that are listed; further ones are counted."""
 
 
 @dataclass
-class Ledger:
-    """The running account of reading one source; it never grows beyond ``CAP`` problems."""
+class Issues:
+    """The problems and notes of one source; the list of problems is limited to ``MAX_PROBLEMS``."""
 
     where: str
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     blank: int = 0
     """Blank lines skipped."""
-    unlisted: int = 0
-    """Problems beyond the cap."""
+    omitted: int = 0
+    """Problems beyond the limit."""
 
-    def problem(
+    def add(
         self, message: str, remedy: str, *, line: int | None = None, column: str | None = None, value: object = ...
     ) -> None:
-        """Enter a problem; ``value`` is what stood there."""
-        if len(self.problems) >= CAP:
-            self.unlisted += 1
+        """Add a problem; ``value`` is the value that it is about."""
+        if len(self.problems) >= MAX_PROBLEMS:
+            self.omitted += 1
             return
         shown = None if value is ... else show(value)
         self.problems.append(Problem(self.where, message, remedy, line, column, shown))
 
-    def absorb(self, other: Ledger) -> None:
-        """Enter the problems of another ledger after these, within the cap."""
-        room = max(0, CAP - len(self.problems))
-        self.problems.extend(other.problems[:room])
-        self.unlisted += other.unlisted + len(other.problems[room:])
+    def extend(self, other: Issues) -> None:
+        """Add the problems of another source, within the limit."""
+        free = max(0, MAX_PROBLEMS - len(self.problems))
+        self.problems.extend(other.problems[:free])
+        self.omitted += other.omitted + len(other.problems[free:])
 
+    def sorted_problems(self, *others: Issues) -> list[Problem]:
+        """These problems and those of others by line, those without a line first."""
+        both = [self, *others]
+        problems = sorted((problem for each in both for problem in each.problems), key=lambda one: one.line or 0)
+        omitted = sum(each.omitted for each in both) + len(problems[MAX_PROBLEMS:])
+        return [*problems[:MAX_PROBLEMS], *self.omission(omitted)]
 
-def merged(where: str, ledgers: Iterable[Ledger]) -> list[Problem]:
-    """The problems of several ledgers by line, those without a line first, the cap stated last."""
-    ledgers = list(ledgers)
-    problems = [problem for ledger in ledgers for problem in ledger.problems]
-    problems.sort(key=lambda problem: problem.line or 0)
-    hidden = sum(map(attrgetter("unlisted"), ledgers)) + max(0, len(problems) - CAP)
-    if hidden:
-        del problems[CAP:]
-        problems.append(overflow(where, hidden))
-    return problems
-
-
-def overflow(where: str, hidden: int) -> Problem:
-    """The last entry of a list that was cut at the cap."""
-    return Problem(
-        where,
-        f"{hidden:,} more problems are not listed, after the first {CAP:,}",
-        "Mend those that are listed first; they are often of one kind.",
-    )
+    def omission(self, omitted: int) -> list[Problem]:
+        """The last problem of a list that is not complete; none where it is."""
+        message = f"{omitted:,} more problems are not listed, after the first {MAX_PROBLEMS:,}"
+        remedy = "Fix those that are listed first; they often have one cause."
+        return [Problem(self.where, message, remedy)] if omitted else []
 
 
 def show(value: object) -> str:
-    """A value for a message: strings as they are, anything else abbreviated, never too deep.
+    """A value for a message: strings unchanged, anything else abbreviated and not too deep.
 
     >>> show([[[[[[[[1]]]]]]]])
     '[[[[[[[...]]]]]]]'
     """
     return value[:200] if isinstance(value, str) else reprlib.repr(value)
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun.
-
-    >>> count(1, "row"), count(1200, "row"), count(2, "class", "classes")
-    ('1 row', '1,200 rows', '2 classes')
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""From bytes to numbered lines of text, with every fault of encoding told by line and byte."""
+"""Bytes to numbered lines of text; encoding errors are reported by line and byte."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
-from nearfar.data.issues import Ledger, count
+from nearfar.data.issues import Issues
+from nearfar.errors import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # in collections.abc from Python 3.12
 
 UTF8_MARK = b"\xef\xbb\xbf"
-
 RESAVE = "Save the file again as UTF-8, for example with 'iconv -f {} -t UTF-8 OLD > NEW'."
 
-_SIGNATURES = (  # the longer marks first: UTF-32 begins like UTF-16
-    (b"\xff\xfe\x00\x00", "this is UTF-32 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-32")),
-    (b"\x00\x00\xfe\xff", "this is UTF-32 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-32")),
-    (b"\xff\xfe", "this is UTF-16 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-16")),
-    (b"\xfe\xff", "this is UTF-16 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-16")),
-    (
-        b"\x1f\x8b",
-        "this is gzip-compressed data",
-        "Let the file name end in .gz (such as .jsonl.gz), or decompress it.",
-    ),
-    (b"PK\x03\x04", "this is a ZIP archive or an Excel workbook", "Unpack it, or export it as CSV in UTF-8."),
-    (b"PAR1", "this is a Parquet file", "Let the file name end in .parquet."),
-)
+_UTF_32 = "this is UTF-32 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-32")
+_UTF_16 = "this is UTF-16 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-16")
+_GZIP = "this is gzip-compressed data", "Let the file name end in .gz (such as .jsonl.gz), or decompress it."
+_ZIP = "this is a ZIP archive or an Excel workbook", "Unpack it, or export it as CSV in UTF-8."
+_SIGNATURES = {  # the longer ones first: UTF-32 begins like UTF-16
+    b"\xff\xfe\x00\x00": _UTF_32,
+    b"\x00\x00\xfe\xff": _UTF_32,
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
+    b"\x1f\x8b": _GZIP,
+    b"PK\x03\x04": _ZIP,
+    b"PAR1": ("this is a Parquet file", "Let the file name end in .parquet."),
+}
 
 
 class Line(NamedTuple):
@@ -39,15 +39,15 @@ class Line(NamedTuple):
     number: int
     """1-based."""
     text: str
-    """With its line end."""
-    sound: bool
-    """False when its bytes were at fault, which the ledger then knows."""
+    """With its line break."""
+    valid: bool
+    """False if its bytes are not valid text; the problem is reported then."""
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzip file that hands on all it can unpack before it fails.
+    """A gzip file that returns everything it can decompress before an error.
 
-    ``GzipFile`` as an iterator loses the last block before a damage, and with it the line of the damage.
+    ``GzipFile`` as an iterator loses the last block before an error, and with it the line number.
     """
 
     def __init__(self, file: gzip.GzipFile) -> None:
@@ -67,96 +67,87 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def open_bytes(path: Path, ledger: Ledger) -> BinaryIO | None:
-    """The bytes of a file, decompressed when its name ends in ``.gz``; None after entering why not."""
+def open_bytes(path: Path, issues: Issues) -> BinaryIO | None:
+    """The bytes of a file, decompressed if its name ends in ``.gz``; None after reporting why it cannot be opened."""
     try:
         if path.suffix.lower() == ".gz":
             return cast(BinaryIO, io.BufferedReader(_Unpacked(gzip.GzipFile(path)), 1 << 16))
         return path.open("rb")
     except OSError as error:
-        cannot_open(error, ledger)
+        report_unreadable(error, issues)
         return None
 
 
-def cannot_open(error: OSError, ledger: Ledger) -> None:
-    """Enter that the source could not be opened or read on."""
+def report_unreadable(error: OSError, issues: Issues) -> None:
+    """Report that the source cannot be opened or read."""
     if isinstance(error, PermissionError):
-        ledger.problem("the file may not be read (permission denied)", "Give yourself read permission: chmod u+r FILE.")
+        issues.add("the file may not be read (permission denied)", "Give yourself read permission: chmod u+r FILE.")
     else:
-        ledger.problem(f"the file cannot be read: {error.strerror or error}", "See that it is a plain file on a disk.")
+        issues.add(f"the file cannot be read: {error.strerror or error}", "Check that it is a plain file on a disk.")
 
 
-def read_lines(stream: BinaryIO, ledger: Ledger) -> Iterator[Line]:
+def read_lines(stream: BinaryIO, issues: Issues) -> Iterator[Line]:
     """The lines of a UTF-8 stream.
 
-    A line ends at a line feed and nowhere else, so numbers agree with those of an editor. A line
-    with faulty bytes still comes, marked unsound and with U+FFFD in the gaps, so that a quoted
-    field which spans it keeps its end.
+    Only a line feed ends a line, so numbers agree with those of an editor. A line with invalid bytes is returned with
+    U+FFFD in their place, so that a quoted field across several lines keeps its end.
     """
     offset = 0
-    for number, raw in enumerate(_raw_lines(stream, ledger), 1):
-        size = len(raw)
+    for number, raw in enumerate(_raw_lines(stream, issues), 1):
         if number == 1:
-            for signature, message, remedy in _SIGNATURES:
+            for signature, problem in _SIGNATURES.items():
                 if raw.startswith(signature):
-                    ledger.problem(message, remedy, line=1)
+                    issues.add(*problem, line=1)
                     return
             if raw.startswith(UTF8_MARK):
                 raw = raw[len(UTF8_MARK) :]
                 offset = len(UTF8_MARK)
-                size -= offset
-                ledger.notes.append("the file begins with a UTF-8 byte-order mark, which is skipped")
+                issues.notes.append("the file begins with a UTF-8 byte-order mark, which is skipped")
                 if not raw:
                     return
-        sound = True
+        valid = True
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
-            sound = False
+            valid = False
             text = raw.decode(errors="replace")
-            ledger.problem(
-                f"not UTF-8: byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file",
-                "If the file is in an older encoding: " + RESAVE.format("WINDOWS-1252"),
-                line=number,
-                value=raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n"),
-            )
+            message = f"not UTF-8: byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file"
+            remedy = "If the file is in an older encoding: " + RESAVE.format("WINDOWS-1252")
+            nearby = raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n")
+            issues.add(message, remedy, line=number, value=nearby)
         if "\0" in text:
-            ledger.problem(
-                f"a NUL byte at byte offset {offset + raw.index(0):,} of the file",
-                "Text has no NUL bytes: see whether the file is damaged, or in UTF-16; "
-                "'tr -d \"\\000\" < OLD > NEW' removes them.",
-                line=number,
-            )
-            sound = False
-        yield Line(number, text, sound)
-        offset += size
+            valid = False
+            message = f"a NUL byte at byte offset {offset + raw.index(0):,} of the file"
+            remedy = "Text has no NUL bytes: check whether the file is damaged, or in UTF-16; "
+            issues.add(message, remedy + "'tr -d \"\\000\" < OLD > NEW' removes them.", line=number)
+        yield Line(number, text, valid)
+        offset += len(raw)
 
 
-def nothing(ledger: Ledger, what: str = "the file is empty") -> None:
-    """Enter that no row came, unless a problem that explains it stands already."""
-    if not ledger.problems:
-        skipped = f" ({count(ledger.blank, 'blank line')} apart)" if ledger.blank else ""
-        ledger.problem(what + skipped, "Name a file that has rows.")
+def report_empty(issues: Issues, message: str = "the file is empty") -> None:
+    """Report that there are no rows, unless a problem explains it already."""
+    if not issues.problems:
+        skipped = f" ({counted(issues.blank, 'blank line')} apart)" if issues.blank else ""
+        issues.add(message + skipped, "Name a file that has rows.")
 
 
-def _raw_lines(stream: BinaryIO, ledger: Ledger) -> Iterator[bytes]:
+def _raw_lines(stream: BinaryIO, issues: Issues) -> Iterator[bytes]:
     number = 0
     try:
         for raw in stream:
             number += 1
             yield raw
     except EOFError:
-        message, remedy = "the compressed file breaks off here", "Copy or download it again; this copy is cut short."
-        ledger.problem(message, remedy, line=number + 1)
+        message, remedy = "the compressed file ends too early", "Copy or download it again; this copy is incomplete."
+        issues.add(message, remedy, line=number + 1)
     except (gzip.BadGzipFile, zlib.error) as error:
+        message = f"the compressed data is damaged here ({error})"
+        remedy = "Copy or download the file again; 'gzip -t FILE' tests it."
         if number == 0 and "Not a gzipped file" in str(error):
             message, remedy = (
                 "the name ends in .gz but this is not gzip data",
-                "Take the .gz off the name, or compress it.",
+                "Remove .gz from the name, or compress it.",
             )
-        else:
-            message = f"the compressed data is damaged here ({error})"
-            remedy = "Copy or download the file again; 'gzip -t FILE' tells when it is whole."
-        ledger.problem(message, remedy, line=number + 1)
+        issues.add(message, remedy, line=number + 1)
     except OSError as error:
-        cannot_open(error, ledger)
+        report_unreadable(error, issues)

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from nearfar.data.arrow import dataset_rows, distinct
+from nearfar.data.arrow import dataset_rows
 from nearfar.data.columns import Need
-from nearfar.data.delimited import Row
-from nearfar.data.issues import Ledger, count
-from nearfar.data.readers import Invalid, checked, shortfall
+from nearfar.data.delimited import Row, distinct_names
+from nearfar.data.issues import Issues
+from nearfar.data.readers import Invalid, checked, missing_content
 from nearfar.data.records import Layout, Records
-from nearfar.data.table import gather
-from nearfar.errors import MEMORY, DataError, SettingError
+from nearfar.data.table import check_rows
+from nearfar.errors import MEMORY, DataError, SettingError, counted
 
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
 """What the splits of data in memory may be called, and what we call them."""
@@ -67,47 +67,49 @@ def read_memory(
     ['yes', 'no']
     """
     if isinstance(data, Records):
-        if problems := shortfall(data, data.source, need):
+        if problems := missing_content(data, data.source, need):
             raise DataError(problems)
         return data
-    ledger = Ledger(name)
-    return checked(gather(name, _rows(data, layout.columns, ledger), layout, need, ledger), invalid=invalid, need=need)
+    issues = Issues(name)
+    return checked(
+        check_rows(name, _rows(data, layout.columns, issues), layout, need, issues), invalid=invalid, need=need
+    )
 
 
-def _rows(data: Any, names: Sequence[str] | None, ledger: Ledger) -> Iterator[Row]:
+def _rows(data: Any, names: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
     """The rows of an object with their numbers."""
     if isinstance(data, Mapping):
-        return _from_columns(data, ledger)
+        return _from_columns(data, issues)
     if hasattr(data, "with_format") and hasattr(data, "features"):
-        return dataset_rows(data, ledger)
+        return dataset_rows(data, issues)
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # a pyarrow.Table
         return _numbered(data.to_pylist())
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):  # a data frame of pandas or polars
-        if not distinct([str(column) for column in data.columns], ledger):
+        if not distinct_names([str(column) for column in data.columns], issues):
             return iter(())
-        return _from_columns({str(column): data[column] for column in data.columns}, ledger)
+        return _from_columns({str(column): data[column] for column in data.columns}, issues)
     if structured := getattr(getattr(data, "dtype", None), "names", None):  # a structured NumPy array
-        return _from_columns({column: data[column] for column in structured}, ledger)
+        return _from_columns({column: data[column] for column in structured}, issues)
     if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, str | tuple | Mapping) for part in data):
-        return _from_columns(dict(zip(names or ("text", "label"), data, strict=False)), ledger)
+        return _from_columns(dict(zip(names or ("text", "label"), data, strict=False)), issues)
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
-        ledger.problem(f"rows are needed, and this is of type {type(data).__name__}", TAKES)
+        issues.add(f"rows are needed, and this is of type {type(data).__name__}", TAKES)
         return iter(())
-    return _from_rows(data, names, ledger)
+    return _from_rows(data, names, issues)
 
 
-def _from_columns(columns: Mapping[Any, Any], ledger: Ledger) -> Iterator[Row]:
+def _from_columns(columns: Mapping[Any, Any], issues: Issues) -> Iterator[Row]:
     """The rows of columns that are all of one length."""
     values = {str(name): _listed(column) for name, column in columns.items()}
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name!r} has {count(length, 'value')}" for name, length in lengths.items())
-        ledger.problem(f"the columns differ in length: {told}", "Give every column a value for every row.")
+        told = ", ".join(f"{name!r} has {counted(length, 'value')}" for name, length in lengths.items())
+        issues.add(f"the columns differ in length: {told}", "Give every column a value for every row.")
         return iter(())
     return _numbered(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
 
 
-def _from_rows(data: Iterable[Any], names: Sequence[str] | None, ledger: Ledger) -> Iterator[Row]:
+def _from_rows(data: Iterable[Any], names: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
     """Rows that are texts, dictionaries, or the values of the named columns."""
     rows = iter(data.tolist() if hasattr(data, "tolist") else data)
     first = next(rows, None)
@@ -115,8 +117,8 @@ def _from_rows(data: Iterable[Any], names: Sequence[str] | None, ledger: Ledger)
         width = 1 if isinstance(first, str) or not isinstance(first, Sequence) else len(first)
         names = ("text", "label")[:width]
         if width not in (1, 2):
-            ledger.problem(
-                f"the rows have {count(width, 'value')}, and no names say what they are",
+            issues.add(
+                f"the rows have {counted(width, 'value')}, and no names say what they are",
                 "Name them with data.columns, or give dictionaries.",
             )
             return
@@ -126,10 +128,8 @@ def _from_rows(data: Iterable[Any], names: Sequence[str] | None, ledger: Ledger)
             continue
         values = [row] if isinstance(row, str) or not isinstance(row, Sequence) else row
         if names is None or len(values) != len(names):
-            expected = "dictionaries" if names is None else f"{count(len(names), 'value')} each"
-            ledger.problem(
-                f"rows are {expected}, and this one is not", "Give all rows one form.", line=number, value=row
-            )
+            expected = "dictionaries" if names is None else f"{counted(len(names), 'value')} each"
+            issues.add(f"rows are {expected}, and this one is not", "Give all rows one form.", line=number, value=row)
         else:
             yield number, _plain_row(dict(zip(names, values, strict=True)))
 

@@ -1,10 +1,10 @@
-"""The front door: any source to rows, any source to records."""
+"""The entry points: any source to rows, any source to records."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -14,15 +14,21 @@ from typing import BinaryIO, Literal, cast
 from nearfar.data.arrow import folder_rows, hub_rows, parquet_rows
 from nearfar.data.columns import Need
 from nearfar.data.delimited import Row, csv_rows, text_rows, tsv_rows
-from nearfar.data.issues import Ledger, count, merged, overflow
+from nearfar.data.issues import Issues
 from nearfar.data.jsonl import json_rows, jsonl_rows
 from nearfar.data.lines import Line, open_bytes, read_lines
 from nearfar.data.records import Layout, Records
-from nearfar.data.sources import Place, locate
-from nearfar.data.table import Table, drop_notes, gather
-from nearfar.errors import DataError, Problem
+from nearfar.data.sources import DataSource, locate
+from nearfar.data.table import Table, check_rows, drop_notes
+from nearfar.errors import DataError, Problem, counted
 
 Invalid = Literal["refuse", "drop"]
+
+_TEXT_FORMATS: dict[str, Callable[[Iterator[Line], Issues], Iterator[Row]]] = {
+    "json": json_rows,
+    "jsonl": jsonl_rows,
+    "txt": text_rows,
+}
 
 
 def rows(
@@ -33,21 +39,19 @@ def rows(
     notes: list[str] | None = None,
     base: Path | None = None,
 ) -> Iterator[Row]:
-    """The rows of a source as they stand there, one at a time: ``(line, values)``.
+    """The unchecked rows of a source, one at a time: ``(line, values)``.
 
-    Rows that cannot be read go to ``problems`` and are passed over; remarks go to ``notes``. Only
-    one row is held at a time (.json files, which are one value, apart). Raises DataError when
-    there is no such source.
+    Rows that cannot be read are skipped and added to ``problems``, remarks to ``notes``. Only one row is in memory at a
+    time, except for .json files, which are one value. Raises DataError if there is no such source.
     """
-    place = locate(source, base)
-    ledger = Ledger(source, problems, notes if notes is not None else [])
+    located = locate(source, base)
+    issues = Issues(source, problems, notes if notes is not None else [])
 
-    def counted() -> Iterator[Row]:
-        yield from rows_at(place, columns, ledger)
-        if ledger.unlisted:
-            problems.append(overflow(source, ledger.unlisted))
+    def all_rows() -> Iterator[Row]:
+        yield from rows_of(located, columns, issues)
+        problems.extend(issues.omission(issues.omitted))
 
-    return counted()
+    return all_rows()
 
 
 def read(
@@ -58,97 +62,87 @@ def read(
     base: Path | None = None,
     need: Need = "any",
 ) -> Records:
-    """All rows of a source, checked; raises DataError with all that is wrong.
+    """All rows of a source, checked; raises DataError with all problems.
 
-    ``invalid="drop"`` leaves out rows whose text, label or score cannot be used and says so in the
-    notes; faults of the file itself are refused all the same. ``need="label"`` asks for a label or
-    a score in every row, and for at least two classes; ``need="text"`` reads texts only.
+    ``invalid="drop"`` leaves out rows whose text, label or score cannot be used, with a note; problems of the file
+    itself are refused all the same. ``need="label"`` requires a label or a score in every row, and at least two
+    classes; ``need="text"`` reads texts only.
     """
-    return checked(table_of(source, layout, base=base, need=need), invalid=invalid, need=need)
+    return checked(read_table(source, layout, base=base, need=need), invalid=invalid, need=need)
 
 
 def checked(table: Table, *, invalid: Invalid, need: Need) -> Records:
-    """The records of a table that was read; raises DataError with all that is wrong with it."""
-    problems = problems_of(table, invalid)
-    if not problems:
-        problems = shortfall(table.records, table.structure.where, need)
+    """The records of a table that was read; raises DataError with all problems."""
+    problems = problems_of(table, invalid) or missing_content(table.records, table.structure.where, need)
     if problems or table.records is None:
         raise DataError(problems)
     dropped = drop_notes(table) if invalid == "drop" else []
     return replace(table.records, notes=(*table.structure.notes, *dropped))
 
 
-def table_of(source: str, layout: Layout, *, base: Path | None, need: Need) -> Table:
-    """All that reading a source came to; raises DataError only when there is no such source."""
-    place = locate(source, base)
-    ledger = Ledger(source)
-    return gather(source, rows_at(place, layout.columns, ledger), layout, need, ledger)
+def read_table(source: str, layout: Layout, *, base: Path | None, need: Need) -> Table:
+    """The records of a source with all problems; raises DataError only if there is no such source."""
+    located = locate(source, base)
+    issues = Issues(source)
+    return check_rows(source, rows_of(located, layout.columns, issues), layout, need, issues)
 
 
 def problems_of(table: Table, invalid: Invalid) -> list[Problem]:
-    """What refuses the source."""
-    ledgers = [table.structure] if invalid == "drop" else [table.structure, table.rows]
-    return merged(table.structure.where, ledgers)
+    """The problems for which the source is refused."""
+    return table.structure.sorted_problems(*([] if invalid == "drop" else [table.rows]))
 
 
-def rows_at(place: Place, columns: Sequence[str] | None, ledger: Ledger) -> Iterator[Row]:
-    """The rows of a place; when they are through, the ledger knows all faults of the file."""
-    if columns is not None and place.format not in ("csv", "tsv"):
-        ledger.notes.append("data.columns has no effect here: only CSV and TSV files lack the names of their columns")
-    if place.format == "hub":
-        yield from hub_rows(place.name, place.split, ledger)
-    elif place.format == "stdin":
-        yield from _standard_input(ledger)
+def rows_of(source: DataSource, columns: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
+    """The rows of a source; after the last one, ``issues`` has all problems of the file."""
+    form, path = source.format, source.path
+    if columns is not None and form not in ("csv", "tsv"):
+        issues.notes.append("data.columns has no effect here: only CSV and TSV files can lack column names")
+    if form == "hub":
+        yield from hub_rows(source.name, source.split, issues)
+    elif form == "stdin":
+        yield from _standard_input(issues)
     else:
-        assert place.path is not None
-        if place.format == "parquet":
-            yield from parquet_rows(place.path, ledger)
-        elif place.format == "folder":
-            yield from folder_rows(place.path, place.split, ledger)
-        else:
-            stream = open_bytes(place.path, ledger)
-            if stream is not None:
-                with closing(stream):
-                    yield from _text_format(place.format, read_lines(stream, ledger), columns, ledger)
-    if ledger.blank:
-        ledger.notes.append(f"{count(ledger.blank, 'blank line')} skipped")
+        assert path is not None
+        if form == "parquet":
+            yield from parquet_rows(path, issues)
+        elif form == "folder":
+            yield from folder_rows(path, source.split, issues)
+        elif (stream := open_bytes(path, issues)) is not None:
+            with closing(stream):
+                lines = read_lines(stream, issues)
+                if form in _TEXT_FORMATS:
+                    yield from _TEXT_FORMATS[form](lines, issues)
+                else:
+                    yield from (csv_rows if form == "csv" else tsv_rows)(lines, columns, issues)
+    if issues.blank:
+        issues.notes.append(f"{counted(issues.blank, 'blank line')} skipped")
 
 
-def _text_format(form: str, lines: Iterator[Line], columns: Sequence[str] | None, ledger: Ledger) -> Iterator[Row]:
-    if form == "csv":
-        return csv_rows(lines, columns, ledger)
-    if form == "tsv":
-        return tsv_rows(lines, columns, ledger)
-    if form == "json":
-        return json_rows(lines, ledger)
-    return jsonl_rows(lines, ledger) if form == "jsonl" else text_rows(lines, ledger)
-
-
-def _standard_input(ledger: Ledger) -> Iterator[Row]:
-    """JSON Lines when the first line that is not blank opens an object, else one text a line."""
+def _standard_input(issues: Issues) -> Iterator[Row]:
+    """JSON Lines if the first line that is not blank begins an object, else one text per line."""
     if sys.stdin is None or sys.stdin.closed:
-        ledger.problem("there is no standard input", "Pipe the texts in, or name a file.")
+        issues.add("there is no standard input", "Pipe the texts in, or name a file.")
         return
     stream = getattr(sys.stdin, "buffer", None)
-    if stream is None:  # a stand-in that has text only
+    if stream is None:  # a replacement that has text only
         stream = io.BytesIO(sys.stdin.read().encode("utf-8", "surrogatepass"))
-    lines = read_lines(cast(BinaryIO, stream), ledger)
+    lines = read_lines(cast(BinaryIO, stream), issues)
     first: list[Line] = []
     for line in lines:
         first.append(line)
         if line.text.strip():
             break
     form = "jsonl" if first and first[-1].text.lstrip().startswith("{") else "txt"
-    yield from _text_format(form, chain(first, lines), None, ledger)
+    yield from _TEXT_FORMATS[form](chain(first, lines), issues)
 
 
-def shortfall(records: Records | None, where: str, need: Need) -> list[Problem]:
-    """What is wrong with records none of whose rows is at fault."""
+def missing_content(records: Records | None, where: str, need: Need) -> list[Problem]:
+    """What valid rows lack: no row is left, or there is only one class."""
     if records is None or len(records) == 0:
-        remedy = "Mend the rows; 'nearfar check FILE' lists what is wrong with each."
+        remedy = "Fix the rows; 'nearfar check FILE' lists what is wrong with each."
         return [Problem(where, "no rows are left that can be used", remedy)]
     if need == "label" and records.labels is not None and len(records.classes()) == 1:
-        message = f"all {count(len(records), 'row')} have the one class {records.labels[0][:60]!r}"
+        message = f"all {counted(len(records), 'row')} have the one class {records.labels[0][:60]!r}"
         remedy = "Add rows of a second class, or name another column with data.label (--label)."
         return [Problem(where, message, remedy)]
     return []

@@ -1,4 +1,4 @@
-"""Rows in memory: texts, pairs or triplets, their labels or scores, and the line each row came from."""
+"""Rows in memory: texts, pairs or triplets, their labels or scores, and the line of each row in its file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 Shape = Literal["texts", "pairs", "triplets", "ranking"]
 Target = Literal["label", "score"]
+T = TypeVar("T")
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # int() alone would also take '1_000' and refuse 4,301 digits
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns hold what; ``None`` leaves it to the usual names."""
+    """Which columns hold what; ``None``: the column is recognized by its name."""
 
     text: str | None = None
     """The single text, the left text of a pair, the anchor of a triplet, or the query."""
@@ -26,7 +27,7 @@ class Layout:
     label: str | None = None
     score: str | None = None
     columns: tuple[str, ...] | None = None
-    """The names of the columns of a CSV or TSV file that has no header line."""
+    """The column names of a CSV or TSV file without a header line."""
     negative: str | None = None
     """The negative of a triplet."""
     query_id: str | None = None
@@ -43,23 +44,20 @@ class Records:
     labels: list[str] | None
     """The class name of each row."""
     scores: list[float] | None
-    """The score of each row; in ranking its relevance, which is not below 0."""
+    """The score of each row; for ranking its relevance, which is at least 0."""
     lines: list[int]
-    """The 1-based line of each row in its file; the row number where a format has no lines."""
+    """The 1-based line of each row in its file; the row number for formats without lines."""
     source: str
     """The source as the user wrote it."""
     notes: tuple[str, ...] = ()
-    """What a user must be told: blank lines skipped, rows dropped, a delimiter guessed."""
+    """What users should know: blank lines skipped, rows dropped, a delimiter guessed."""
     queries: list[str] | None = None
-    """The id of each row's query, in ranking and in files of queries."""
+    """The query id of each row, for ranking and files of queries."""
     documents: list[str] | None = None
-    """The id of each row's document, in ranking and in corpora."""
+    """The document id of each row, for ranking and corpora."""
 
     def __post_init__(self) -> None:
-        columns: list[Sequence[object] | None] = [
-            *(*self.texts, self.labels, self.scores),
-            *(self.queries, self.documents),
-        ]
+        columns: list[Sequence[object] | None] = [*self.texts, self.labels, self.scores, self.queries, self.documents]
         assert self.texts
         assert all(column is None or len(column) == len(self.lines) for column in columns)
 
@@ -69,7 +67,7 @@ class Records:
     @property
     def shape(self) -> Shape:
         """``"texts"`` for one column of texts, ``"triplets"`` for three; two are ``"pairs"``, or ``"ranking"``
-        where the queries are told and no classes are.
+        with query ids and without classes.
         """
         if len(self.texts) != 2:
             return "texts" if len(self.texts) == 1 else "triplets"
@@ -77,7 +75,7 @@ class Records:
 
     @property
     def target(self) -> Target | None:
-        """What each row has beside its texts."""
+        """What each row has in addition to its texts."""
         if self.labels is not None:
             return "label"
         return None if self.scores is None else "score"
@@ -89,19 +87,22 @@ class Records:
         (['b'],)
         """
         chosen = list(indices)
-        return Records(
-            texts=tuple([column[i] for i in chosen] for column in self.texts),
-            labels=None if self.labels is None else [self.labels[i] for i in chosen],
-            scores=None if self.scores is None else [self.scores[i] for i in chosen],
-            lines=[self.lines[i] for i in chosen],
-            source=self.source,
-            notes=self.notes,
-            queries=None if self.queries is None else [self.queries[i] for i in chosen],
-            documents=None if self.documents is None else [self.documents[i] for i in chosen],
+
+        def pick(column: list[T]) -> list[T]:
+            return [column[index] for index in chosen]
+
+        return replace(
+            self,
+            texts=tuple(pick(column) for column in self.texts),
+            labels=self.labels and pick(self.labels),
+            scores=self.scores and pick(self.scores),
+            lines=pick(self.lines),
+            queries=self.queries and pick(self.queries),
+            documents=self.documents and pick(self.documents),
         )
 
     def classes(self) -> tuple[str, ...]:
-        """The class names, each once: by number when all are integers, else by the alphabet.
+        """The distinct class names, sorted: as numbers if all are integers, else alphabetically.
 
         >>> Records((["a", "b"],), ["10", "9"], None, [1, 2], "f.csv").classes()
         ('9', '10')
@@ -112,10 +113,10 @@ class Records:
         return tuple(sorted(names))
 
     def fingerprint(self) -> str:
-        """SHA-256 over texts, labels, scores and ids; the same rows from another file give the same."""
-        told = "".join(f" {name}" for name, ids in self._ids() if ids is not None)
-        digest = hashlib.sha256(f"{len(self.texts)} {len(self)} {self.target}{told}".encode())
-        for strings in (*self.texts, self.labels or (), *(ids or () for _, ids in self._ids())):
+        """SHA-256 of texts, labels, scores and ids: equal for equal rows from different files."""
+        ids = "".join(f" {name}" for name in ("queries", "documents") if getattr(self, name) is not None)
+        digest = hashlib.sha256(f"{len(self.texts)} {len(self)} {self.target}{ids}".encode())
+        for strings in (*self.texts, self.labels or (), self.queries or (), self.documents or ()):
             for string in strings:
                 content = string.encode("utf-8", "surrogatepass")
                 digest.update(struct.pack("<Q", len(content)))  # so that 'ab','c' differs from 'a','bc'
@@ -124,36 +125,33 @@ class Records:
             digest.update(struct.pack("<d", score))
         return digest.hexdigest()
 
-    def keys(self) -> list[tuple[str, ...]]:
-        """The texts of each row with case and blanks levelled: rows with equal keys say the same.
+    def normalized_texts(self) -> list[tuple[str, ...]]:
+        """The normalized texts of each row.
 
-        >>> Records((["Hello  World "],), None, None, [1], "f.txt").keys()
+        >>> Records((["Hello  World "],), None, None, [1], "f.txt").normalized_texts()
         [('hello world',)]
         """
-        return list(zip(*([levelled(text) for text in column] for column in self.texts), strict=True))
+        return list(zip(*(map(normalized, column) for column in self.texts), strict=True))
 
-    def likenesses(self) -> list[tuple[str, ...]]:
-        """What a row must not share with one on the other side of a split: its levelled texts.
+    def split_keys(self) -> list[tuple[str, ...]]:
+        """The normalized texts of each row that must not be in two splits.
 
-        The two texts of a pair are in the order of the alphabet, so that a swapped pair is the same
-        pair; a triplet is the pair of its anchor and its positive. In ranking the order tells.
+        The texts of a pair are sorted, so that a swapped pair is the same pair; a triplet counts as the pair of anchor
+        and positive. For ranking, the order matters.
 
-        >>> Records((["b", "A"], ["a", "B"]), None, None, [1, 2], "f.csv").likenesses()
+        >>> Records((["b", "A"], ["a", "B"]), None, None, [1, 2], "f.csv").split_keys()
         [('a', 'b'), ('a', 'b')]
         """
-        keys = self.keys()
+        keys = self.normalized_texts()
         if self.shape in ("texts", "ranking"):
             return keys
         return [(left, right) if left <= right else (right, left) for left, right, *_ in keys]
 
-    def _ids(self) -> tuple[tuple[str, list[str] | None], ...]:
-        return (("queries", self.queries), ("documents", self.documents))
 
+def normalized(text: str) -> str:
+    """A text in lower case, with single spaces between words: equal for texts that differ in nothing else.
 
-def levelled(text: str) -> str:
-    """A text without what does not change its meaning: case, and how many blanks there are.
-
-    >>> levelled(" Hello  World")
+    >>> normalized(" Hello  World")
     'hello world'
     """
     return " ".join(text.split()).casefold()

@@ -1,9 +1,10 @@
-"""From what the user wrote to where the data is."""
+"""Where the data of a source is: a file, a folder, the hub, a sample, or standard input."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from nearfar.errors import MEMORY, DataError, Problem, did_you_mean
 Format = Literal["csv", "tsv", "jsonl", "json", "txt", "parquet", "folder", "hub", "stdin"]
 
 SAMPLES = Path(__file__).parent / "samples"
-"""Data sets that come with the package: ``NAME/SPLIT.jsonl``."""
+"""Data sets of the package: ``NAME/SPLIT.jsonl``."""
 
 READ = ".csv, .tsv, .jsonl, .ndjson, .json, .txt (each also with .gz), .parquet, a folder saved by datasets"
 _FORMATS: dict[str, Format] = {
@@ -28,110 +29,56 @@ _FORMATS: dict[str, Format] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a source is, and how it is to be read."""
+class DataSource:
+    """Where a source is, and how to read it."""
 
     source: str
     """As the user wrote it."""
     format: Format
     path: Path | None = None
-    """Of a file or folder; None for the hub and for standard input."""
+    """The file or folder; None for the hub and for standard input."""
     name: str = ""
-    """Of a data set on the hub."""
+    """The data set on the hub."""
     split: str | None = None
-    """What stands after ``#``; None when nothing does."""
+    """What follows ``#``, if anything."""
 
 
-def locate(source: str, base: Path | None = None) -> Place:
-    """Where a source is: a path (relative to ``base``), ``hub:NAME``, ``sample:NAME`` or ``-``.
+def locate(source: str, base: Path | None = None) -> DataSource:
+    """Find a source: a path (relative to ``base``), ``hub:NAME``, ``sample:NAME`` or ``-``.
 
-    Raises DataError when there is no such file, or none that can be read.
+    Raises DataError if there is no such file, or none that can be read.
     """
     if source == "-":
-        return Place(source, "stdin")
+        return DataSource(source, "stdin")
     if source.startswith(MEMORY):
-        raise _refusal(
-            source, "these rows were in memory, and none were passed", "Pass them to the run as data=, or name a file."
-        )
+        remedy = "Pass them to the run as data=, or name a file."
+        raise _error(source, "these rows were in memory, and none were passed", remedy)
     kind, colon, rest = source.partition(":")
-    if colon and kind in ("hub", "sample"):
-        name, _, split = rest.partition("#")
-        if not name:
-            raise _refusal(source, "no name after the colon", f"Write {kind}:NAME or {kind}:NAME#SPLIT.")
-        if kind == "hub":
-            return Place(source, "hub", name=name, split=split or None)
-        return _sample(source, name, split or "train")
-    return _on_disk(source, base)
+    if not colon or kind not in ("hub", "sample"):
+        return _on_disk(source, base)
+    name, _, split = rest.partition("#")
+    if not name:
+        raise _error(source, "no name after the colon", f"Write {kind}:NAME or {kind}:NAME#SPLIT.")
+    if kind == "hub":
+        return DataSource(source, "hub", name=name, split=split or None)
+    return _sample(source, name, split or "train")
 
 
 def samples() -> dict[str, tuple[str, ...]]:
-    """The data sets that come with the package, each with its splits."""
-    found: dict[str, list[str]] = {}
+    """The data sets of the package with their splits."""
+    splits: dict[str, tuple[str, ...]] = {}
     for path in sorted(SAMPLES.glob("*/*.jsonl")):
-        found.setdefault(path.parent.name, []).append(path.stem)
-    return {name: tuple(splits) for name, splits in found.items()}
+        splits[path.parent.name] = (*splits.get(path.parent.name, ()), path.stem)
+    return splits
 
 
-def _sample(source: str, name: str, split: str) -> Place:
-    known = samples()
-    if name not in known:
-        listed = ", ".join(f"sample:{each}" for each in known) or "none"
-        raise _refusal(
-            source, f"there is no sample named {name!r}", f"There are: {listed}.{did_you_mean(name, list(known))}"
-        )
-    if split not in known[name]:
-        raise _refusal(source, f"there is no split {split!r}", splits_there_are(split, known[name]))
-    return Place(source, "jsonl", SAMPLES / name / f"{split}.jsonl", split=split)
-
-
-def splits_there_are(split: str, known: tuple[str, ...] | list[str]) -> str:
+def split_remedy(split: str, known: Sequence[str]) -> str:
     """The remedy for a split that does not exist."""
-    listed = ", ".join(known) or "none"
-    return f"Write one of the splits there are after '#': {listed}.{did_you_mean(split, list(known))}"
-
-
-def _on_disk(source: str, base: Path | None) -> Place:
-    if not source.strip():
-        raise _refusal(source or "''", "no file is named", f"Name a file ({READ}), hub:NAME, sample:NAME or -.")
-    split: str | None = None
-    mode = _mode(source, source, base)
-    path = _path(source, base)
-    if mode is None and "#" in source:  # a file may have '#' in its name: the whole comes first
-        name, _, split = source.rpartition("#")
-        mode, path = _mode(source, name, base), _path(name, base)
-    if mode is None:
-        raise _missing(source, path)
-    if stat.S_ISDIR(mode):
-        try:
-            saved = any((path / mark).is_file() for mark in ("dataset_dict.json", "state.json", "dataset_info.json"))
-            inside = sorted(entry.name for entry in path.iterdir() if entry.is_file() and format_of(entry))[:10]
-        except PermissionError:
-            raise _not_entered(source) from None
-        if not saved:
-            listed = f" It holds these files that can be read: {', '.join(inside)}." if inside else ""
-            raise _refusal(
-                source,
-                "a folder, but not one saved by datasets (it has neither dataset_dict.json nor state.json)",
-                f"Name a file, or a folder written by Dataset.save_to_disk.{listed}",
-            )
-        return Place(source, "folder", path, split=split or None)
-    if not stat.S_ISREG(mode):
-        raise _refusal(source, "not a plain file but a device, a socket or a pipe", "Name a file, or pipe into '-'.")
-    form = format_of(path)
-    if form is None:
-        ending = "".join(path.suffixes[-2:]) or "no ending"
-        raise _refusal(source, f"a kind of file that is not read ({ending})", f"What is read: {READ}.")
-    if split is not None:
-        raise _refusal(
-            source,
-            f"a single file has no split {split!r}",
-            "Take '#' and what follows off, or name the file of that split.",
-        )
-    return Place(source, form, path)
+    return f"Write one of these splits after '#': {', '.join(known) or 'none'}.{did_you_mean(split, known)}"
 
 
 def format_of(path: Path) -> Format | None:
-    """How a file is read, by the end of its name.
+    """The format of a file by its suffix.
 
     >>> format_of(Path("a.JSONL.gz")), format_of(Path("a.parquet")), format_of(Path("a.xlsx"))
     ('jsonl', 'parquet', None)
@@ -142,22 +89,67 @@ def format_of(path: Path) -> Format | None:
     return None if form == "parquet" and inner != name else form
 
 
-def _path(source: str, base: Path | None) -> Path:
-    path = Path(os.path.expanduser(source))
-    return path if base is None else base / path
+def _sample(source: str, name: str, split: str) -> DataSource:
+    known = samples()
+    if name not in known:
+        listed = ", ".join(f"sample:{each}" for each in known) or "none"
+        remedy = f"There are: {listed}.{did_you_mean(name, list(known))}"
+        raise _error(source, f"there is no sample named {name!r}", remedy)
+    if split not in known[name]:
+        raise _error(source, f"there is no split {split!r}", split_remedy(split, known[name]))
+    return DataSource(source, "jsonl", SAMPLES / name / f"{split}.jsonl", split=split)
 
 
-def _mode(source: str, name: str, base: Path | None) -> int | None:
-    """The file mode, None when there is no such file."""
+def _on_disk(source: str, base: Path | None) -> DataSource:
+    if not source.strip():
+        raise _error(source or "''", "no file is named", f"Name a file ({READ}), hub:NAME, sample:NAME or -.")
+    split: str | None = None
+    path, mode = _stat(source, source, base)
+    if mode is None and "#" in source:  # the name of a file may contain '#', so the whole comes first
+        name, _, split = source.rpartition("#")
+        path, mode = _stat(source, name, base)
+    if mode is None:
+        raise _missing(source, path)
+    if stat.S_ISDIR(mode):
+        _check_folder(source, path)
+        return DataSource(source, "folder", path, split=split or None)
+    if not stat.S_ISREG(mode):
+        raise _error(source, "not a plain file but a device, a socket or a pipe", "Name a file, or pipe into '-'.")
+    form = format_of(path)
+    if form is None:
+        suffix = "".join(path.suffixes[-2:]) or "no suffix"
+        raise _error(source, f"a file format that is not supported ({suffix})", f"Supported: {READ}.")
+    if split is not None:
+        remedy = "Remove '#' and what follows, or name the file of that split."
+        raise _error(source, f"a single file has no split {split!r}", remedy)
+    return DataSource(source, form, path)
+
+
+def _check_folder(source: str, path: Path) -> None:
+    """Refuse a folder that was not saved by datasets."""
     try:
-        return _path(name, base).stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        if any((path / name).is_file() for name in ("dataset_dict.json", "state.json", "dataset_info.json")):
+            return
+        files = sorted(entry.name for entry in path.iterdir() if entry.is_file() and format_of(entry))[:10]
     except PermissionError:
-        raise _not_entered(source) from None
-    except (OSError, ValueError) as error:  # too long a name, a loop of links, a NUL in the name
+        raise _no_permission(source) from None
+    listed = f" It holds these files that can be read: {', '.join(files)}." if files else ""
+    message = "a folder, but not one saved by datasets (it has neither dataset_dict.json nor state.json)"
+    raise _error(source, message, f"Name a file, or a folder written by Dataset.save_to_disk.{listed}")
+
+
+def _stat(source: str, name: str, base: Path | None) -> tuple[Path, int | None]:
+    """The path of a file and its mode, None if it does not exist."""
+    path = (base or Path()) / os.path.expanduser(name)
+    try:
+        return path, path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return path, None
+    except PermissionError:
+        raise _no_permission(source) from None
+    except (OSError, ValueError) as error:  # a name that is too long, a loop of links, a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _refusal(source[:300], f"not a usable path ({reason})", "Look at how it is written.") from None
+        raise _error(source[:300], f"not a usable path ({reason})", "Check how it is written.") from None
 
 
 def _missing(source: str, path: Path) -> DataError:
@@ -165,15 +157,15 @@ def _missing(source: str, path: Path) -> DataError:
     try:
         names = sorted(os.listdir(folder))
     except OSError:
-        return _refusal(source, f"there is no such file: there is no folder {str(folder)!r}", "Look at the path.")
-    hint = did_you_mean(path.name.split("#")[0], names)
-    return _refusal(source, "there is no such file", "Look at the name and at the folder it is searched in." + hint)
+        return _error(source, f"there is no such file: there is no folder {str(folder)!r}", "Check the path.")
+    guess = did_you_mean(path.name.split("#")[0], names)
+    return _error(source, "there is no such file", f"Check the name and the folder it is relative to.{guess}")
 
 
-def _not_entered(source: str) -> DataError:
-    remedy = "Give yourself permission with chmod."
-    return _refusal(source, "the folder may not be entered (permission denied)", remedy)
+def _no_permission(source: str) -> DataError:
+    message = "the folder may not be entered (permission denied)"
+    return _error(source, message, "Give yourself permission with chmod.")
 
 
-def _refusal(source: str, message: str, remedy: str) -> DataError:
-    return DataError([Problem(source, message, remedy)])
+def _error(source: str, message: str, remedy: str) -> DataError:
+    return DataError(Problem(source, message, remedy))

@@ -1,35 +1,34 @@
-"""The texts of a source that may be larger than memory, a window of rows at a time."""
+"""The texts of a source that may be larger than memory, one window of rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from nearfar.data.columns import Need, bind
-from nearfar.data.issues import Ledger
-from nearfar.data.readers import Invalid, problems_of, rows_at, shortfall
+from nearfar.data.columns import Need
+from nearfar.data.issues import Issues
+from nearfar.data.readers import Invalid, missing_content, problems_of, rows_of
 from nearfar.data.records import Layout, Records
 from nearfar.data.sources import locate
-from nearfar.data.table import PEEK, Table, changes, drop_notes, gather
+from nearfar.data.table import Columns, Table, check_rows, drop_notes
 from nearfar.errors import DataError
 
 _NEED: Need = "text"
 
 
 class Stream:
-    """What ``read(..., need="text")`` gives of a source, but never more than a window of it at once.
+    """The records of ``read(..., need="text")``, but never more than a window of them at once.
 
-    Iterating goes through the source from its beginning and gives its good rows as records of at
-    most ``size`` rows; a window of none but bad rows is empty. After that, ``verdict`` says what is
-    to be told of it, or raises what is wrong with it.
+    Iterating reads the source from its beginning and gives its valid rows as records of at most ``size`` rows; a window
+    without valid rows is empty. After the last window, ``finish`` returns the notes, or raises the problems.
 
     Args:
-        source: as for ``read``. Standard input can be gone through only once.
+        source: as for ``read``. Standard input can be read only once.
         layout: which columns are the texts.
-        size: how many rows are held at a time.
-        invalid: whether rows that cannot be used refuse the source, or are dropped.
+        size: rows in memory at a time.
+        invalid: whether the source is refused for invalid rows, or they are dropped.
         base: the folder that paths are relative to.
     """
 
@@ -47,55 +46,45 @@ class Stream:
         self.size = size
         self.invalid = invalid
         self.base = base
-        self._account = Table(Ledger(source), Ledger(source))
+        self._total = Table(Issues(source), Issues(source))
 
     def __iter__(self) -> Iterator[Records]:
-        """The good rows, window by window. The columns are those ``read`` takes, from the first rows."""
-        account = self._account = Table(Ledger(self.source), Ledger(self.source))
-        ledger = account.structure
-        rows = rows_at(locate(self.source, self.base), self.layout.columns, ledger)
-        first = list(islice(rows, PEEK))
-        known = dict.fromkeys(name for _, values in first for name in values)
-        binding = bind(list(known), self.layout, _NEED, Ledger(self.source)) if first else None
-        rows = chain(first, rows)
-        del first
-        if binding is None:
-            gather(self.source, rows, self.layout, _NEED, ledger)  # finds no columns either, and enters why
+        """The valid rows, window by window, from the columns that ``read`` would recognize in the first rows."""
+        total = self._total = Table(Issues(self.source), Issues(self.source))
+        issues = total.structure
+        rows = rows_of(locate(self.source, self.base), self.layout.columns, issues)
+        columns = Columns(rows, self.layout, _NEED, issues)
+        if columns.binding is None:
+            columns.count()
             return
-        text, pair, negative = (*binding.texts, None, None)[:3]
-        named = Layout(text=text, pair=pair, negative=negative)
-        blocked = False
-        while window := list(islice(rows, self.size)):
-            for place, (line, values) in enumerate(window):
-                if not blocked and not known.keys() >= values.keys():
-                    before = account.seen + place
-                    blocked = changes(binding, known, values, self.layout, _NEED, line, before, ledger)
-                window[place] = line, {name: values.get(name) for name in binding.texts}
-            table = gather(self.source, iter(window), named, _NEED, ledger)
+        names = columns.binding.texts
+        text, pair, negative = (*names, None, None)[:3]
+        layout = Layout(text, pair, negative=negative)
+        texts = ((line, {name: values.get(name) for name in names}) for line, values in columns.rows())
+        while window := list(islice(texts, self.size)):
+            table = check_rows(self.source, iter(window), layout, _NEED, issues)
             del window
-            _add(account, table)
+            _add(total, table)
             assert table.records is not None
             yield table.records
 
-    def verdict(self) -> tuple[str, ...]:
-        """The notes on the last time through, which must be at its end; raises DataError with all that is wrong."""
-        problems = problems_of(self._account, self.invalid) or shortfall(
-            self._account.records, self._account.structure.where, _NEED
-        )
+    def finish(self) -> tuple[str, ...]:
+        """The notes on the last pass, which must be complete; raises DataError with all problems."""
+        total = self._total
+        problems = problems_of(total, self.invalid) or missing_content(total.records, self.source, _NEED)
         if problems:
             raise DataError(problems)
-        dropped = drop_notes(self._account) if self.invalid == "drop" else []
-        return (*self._account.structure.notes, *dropped)
+        return (*total.structure.notes, *(drop_notes(total) if self.invalid == "drop" else []))
 
 
-def _add(account: Table, table: Table) -> None:
-    """Carry over what is wrong with the rows of a window, and one good row to show that there is one."""
-    account.seen += table.seen
-    account.rows.absorb(table.rows)
-    if table.records is not None and not account.records:
-        account.records = table.records.take(range(min(1, len(table.records))))
-    for reason, lines in table.dropped.items():
-        before = account.dropped.get(reason, [])
+def _add(total: Table, window: Table) -> None:
+    """Add the problems of a window, and one valid row to show that there is one."""
+    total.seen += window.seen
+    total.rows.extend(window.rows)
+    if window.records is not None and not total.records:
+        total.records = window.records.take(range(min(1, len(window.records))))
+    for reason, lines in window.dropped.items():
+        before = total.dropped.get(reason, [])
         start = before[0] if before else lines[0]
-        # Their number and the first of them are all that is told: a range has both, and no size.
-        account.dropped[reason] = cast(list[int], range(start, start + len(before) + len(lines)))
+        # Only their number and the first of them are reported: a range has both, and takes no memory.
+        total.dropped[reason] = cast(list[int], range(start, start + len(before) + len(lines)))

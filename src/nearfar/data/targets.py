@@ -1,4 +1,4 @@
-"""From what stands in a file to what objectives and metrics take: scores in 0..1, pairs that are like or unlike."""
+"""Targets of pairs for objectives and metrics: scores scaled to 0..1, and binary labels."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from nearfar.data.issues import Ledger, count, merged
+from nearfar.data.issues import Issues
 from nearfar.data.records import Records
-from nearfar.errors import DataError, Problem, SettingError, shorten
+from nearfar.errors import DataError, Problem, SettingError, counted, shorten
 
 SCALES = ((0, 1), (-1, 1), (0, 4), (0, 5), (1, 5), (0, 10), (0, 100))
-"""Scales of raters that are recognized when both their ends occur."""
+"""Rating scales that are recognized if both their ends occur."""
 _WIDER = ((4, 5), (5, 10), (50, 100))
 """Scales from 0 to the second number, recognized by a largest score above the first."""
 _WORDS = ("duplicate", "paraphrase", "equivalent", "similar", "same", "match", "relevant", "entailment")
-LIKE = ("1", "1.0", "true", "t", "yes", "y", "positive", "is duplicate", *_WORDS)
-"""Labels of pairs whose texts belong together; case apart, and with blanks for _ and -."""
-UNLIKE = (
+POSITIVE_LABELS = ("1", "1.0", "true", "t", "yes", "y", "positive", "is duplicate", *_WORDS)
+"""Labels of positive pairs, in lower case and with spaces for _ and -."""
+NEGATIVE_LABELS = (
     *("0", "0.0", "false", "f", "no", "n", "negative", "is not duplicate"),
     *(f"{no} {word}" for word in _WORDS for no in ("not", "non", "no")),
     *("different", "dissimilar", "irrelevant", "unrelated"),
 )
-_EXAMPLES = 5
 _SHOWN = 40
 """Characters of a text in a message that has two of them."""
 
 
 def score_range(records: Records) -> tuple[float, float]:
-    """The scale the scores of a file lie on, as far as it can be told: (lowest, highest).
+    """The scale of the scores of a file: (lowest, highest).
 
-    0..1 when all lie within; -1..1 likewise; a usual scale of raters (0..4, 0..5, 1..5, 0..10, 0..100)
-    when both its ends occur; 0..5, 0..10 or 0..100 when none is below 0 and the largest is above 4, 5 or 50;
-    else from the smallest score to the largest. The relevance of a ranking begins at 0. Give the
-    scale of the training file to :func:`unit_scores` for the others, whose ends may not occur.
+    0..1 if all scores are within; else -1..1; a usual rating scale (0..4, 0..5, 1..5, 0..10, 0..100) if both its ends
+    occur; 0..5, 0..10 or 0..100 if none is below 0 and the largest is above 4, 5 or 50; else from the smallest to the
+    largest score. The relevance of a ranking begins at 0. Pass the scale of the training file to :func:`unit_scores`
+    for the other files, in which the ends may not occur.
 
     >>> score_range(Records((["a", "b"],), None, [0.23, 9.8], [1, 2], "f.csv"))
     (0.0, 10.0)
@@ -53,27 +52,21 @@ def score_range(records: Records) -> tuple[float, float]:
         if low >= 0 and above < high <= top:
             return 0.0, float(top)
     if low == high:
-        raise DataError(
-            [
-                Problem(
-                    records.source,
-                    f"all {count(len(records), 'score')} are {low:g}, from which no scale can be told",
-                    "Add rows with other scores, write scores from 0 to 1, or leave the column out if all are alike.",
-                    line=records.lines[0],
-                )
-            ]
-        )
+        message = f"all {counted(len(records), 'score')} are {low:g}, which gives no scale"
+        remedy = "Add rows with other scores, write scores from 0 to 1, or remove the column if all are equal."
+        raise DataError(Problem(records.source, message, remedy, line=records.lines[0]))
     return low, high
 
 
 def unit_scores(
     records: Records, *, low: float | None = None, high: float | None = None
 ) -> tuple[list[float], str | None]:
-    """The scores mapped to 0..1, and what to tell of it (None when they are in 0..1 as they stand).
+    """The scores mapped to 0..1, and a note on how (None if they are in 0..1 already).
 
     Args:
-        low: the score that becomes 0, as :func:`score_range` has it of the training file; None for that of this one.
-        high: the score that becomes 1.
+        records: rows with scores.
+        low: the score that becomes 0, from :func:`score_range` of the training file; None for that of this one.
+        high: the score that becomes 1, likewise.
 
     Raises DataError with every row whose score is outside.
 
@@ -81,82 +74,70 @@ def unit_scores(
     ([0.0, 0.5, 1.0], 'scores from 0 to 5 are divided by 5')
     """
     scores = _scores(records)
-    stated = low is not None or high is not None
+    given = low is not None or high is not None
     if low is None or high is None:
-        found = score_range(records)
-        low, high = found[0] if low is None else low, found[1] if high is None else high
+        lowest, highest = score_range(records)
+        low, high = lowest if low is None else low, highest if high is None else high
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise SettingError(f"scores cannot lie from {low} to {high}: name two finite numbers, the lower one first")
-    ledger = Ledger(records.source)
+        raise SettingError(f"scores cannot range from {low} to {high}: give two finite numbers, the lower one first")
+    issues = Issues(records.source)
     for score, line in zip(scores, records.lines, strict=True):
         if not low <= score <= high:
-            ledger.problem(
-                f"a score outside the range from {low:g} to {high:g}",
-                "Correct it, or rate all files of a run on one scale.",
-                line=line,
-                value=score,
-            )
-    if ledger.problems:
-        raise DataError(merged(records.source, [ledger]))
+            message = f"a score outside the range from {low:g} to {high:g}"
+            issues.add(message, "Correct it, or use one scale in all files of a run.", line=line, value=score)
+    if issues.problems:
+        raise DataError(issues.sorted_problems())
     if (low, high) == (0, 1):
         return list(scores), None
     width = high - low
-    return [min(1.0, max(0.0, (score - low) / width)) for score in scores], _told(scores, low, high, stated=stated)
+    how = f"mapped to (score {'+' if low < 0 else '-'} {abs(low):g}) / {width:g}" if low else f"divided by {high:g}"
+    note = f"scores from {low:g} to {high:g} are {how}"
+    least, most = min(scores), max(scores)
+    if not given and (least, most) != (low, high):
+        note = f"scores from {least:g} to {most:g} are assumed to be on a scale from {low:g} to {high:g} and {how}"
+    return [min(1.0, max(0.0, (score - low) / width)) for score in scores], note
 
 
 def pair_targets(records: Records) -> list[float]:
-    """1.0 for each pair whose texts belong together, 0.0 for each whose texts do not.
+    """1.0 for each positive pair, 0.0 for each negative pair.
 
-    Labels may be 1 and 0, yes and no, true and false, duplicate and not_duplicate and the like;
-    scores must be 1 and 0, but any relevance above 0 is a 1. Without labels and scores all pairs
-    (and anchors and positives of triplets) belong together. Raises DataError with every row that says something else.
+    Labels may be 1 and 0, yes and no, true and false, duplicate and not_duplicate and so on; scores must be 1 and 0,
+    but any relevance above 0 counts as 1. Without labels and scores all pairs (and anchors and positives of triplets)
+    are positive. Raises DataError with every row that has another label.
 
     >>> pair_targets(Records((["a", "b"], ["c", "d"]), ["Yes", "not_duplicate"], None, [1, 2], "f.csv"))
     [1.0, 0.0]
     """
     if records.shape == "texts":
-        raise DataError(
-            [
-                Problem(
-                    records.source,
-                    "pairs are needed, but these are single texts",
-                    "Name both columns with data.text and data.pair (--text, --pair).",
-                )
-            ]
-        )
-    if records.labels is not None:
-        names = {name: _meaning(name) for name in set(records.labels)}
-        targets = [names[name] for name in records.labels]
-    elif records.scores is not None:
-        relevant = records.shape == "ranking"
-        targets = [float(score > 0) if relevant else score if score in (0, 1) else None for score in records.scores]
-    else:
-        targets = [1.0] * len(records)
-    ledger = Ledger(records.source)
+        remedy = "Name both columns with data.text and data.pair (--text, --pair)."
+        raise DataError(Problem(records.source, "pairs are needed, but these are single texts", remedy))
     values: Sequence[object] = records.labels or records.scores or ()
-    for index, target in enumerate(targets):
-        if target is None and records.labels is not None:
-            ledger.problem(
-                "a label that does not say whether the two texts belong together",
-                "Write 1 or 0 (or yes or no); if the column holds scores, name it with data.score (--score); if all "
-                "pairs belong together, take the column out.",
-                line=records.lines[index],
-                value=values[index],
-            )
-        elif target is None:
-            ledger.problem(
-                "a score that is neither 0 nor 1",
-                "Write 1 for texts that belong together and 0 for others, or take an objective for graded scores.",
-                line=records.lines[index],
-                value=values[index],
-            )
-    if ledger.problems:
-        raise DataError(merged(records.source, [ledger]))
+    if records.labels is not None:
+        meanings = {name: _meaning(name) for name in set(records.labels)}
+        targets = [meanings[name] for name in records.labels]
+        message = "a label that is not binary"
+        remedy = (
+            "Write 1 for a positive pair and 0 for a negative one (or yes and no); if the column holds scores, name it "
+            "with data.score (--score); if all pairs are positive, remove the column."
+        )
+    elif records.scores is not None:
+        ranked = records.shape == "ranking"
+        targets = [float(score > 0) if ranked else score if score in (0, 1) else None for score in records.scores]
+        message = "a score that is neither 0 nor 1"
+        remedy = "Write 1 for positive and 0 for negative pairs, or choose an objective for graded scores."
+    else:
+        return [1.0] * len(records)
+    issues = Issues(records.source)
+    for value, target, line in zip(values, targets, records.lines, strict=True):
+        if target is None:
+            issues.add(message, remedy, line=line, value=value)
+    if issues.problems:
+        raise DataError(issues.sorted_problems())
     return [float(target or 0.0) for target in targets]
 
 
 def queries_without_positive(records: Records) -> list[str]:
-    """The ids of queries none of whose documents is relevant, in the order of the file."""
+    """The ids of queries without a relevant document, in the order of the file."""
     if records.queries is None or records.scores is None:
         return []
     best: dict[str, float] = {}
@@ -165,102 +146,97 @@ def queries_without_positive(records: Records) -> list[str]:
     return [query for query, relevance in best.items() if relevance <= 0]
 
 
-def doubts(records: Records) -> tuple[list[Problem], list[str]]:
-    """What keeps pairs or a ranking from being trained on, and what should be known about their targets.
+def target_problems(records: Records) -> tuple[list[Problem], list[str]]:
+    """Why pairs or a ranking cannot be trained on, and what users should know about their targets.
 
-    Looks for files of nothing but unlike pairs, and for queries without a relevant document; for pairs that are called
-    like and unlike see :func:`contradictions`. Classes that are not of two kinds (entailment, neutral, contradiction)
-    are left alone.
+    Reports files without a positive pair, and queries without a relevant document; for pairs that are both positive and
+    negative see :func:`contradictions`. Labels that are not binary (entailment, neutral, contradiction) are left alone.
     """
-    targets = _two_kinds(records)
-    if targets is None or not targets:
+    targets = _binary_targets(records)
+    if not targets:
         return [], []
     problems: list[Problem] = []
     if not any(targets):
-        problems.append(
-            Problem(
-                records.source,
-                f"{count(len(records), 'pair')}, but none of texts that belong together",
-                "Add pairs that do (label or relevance 1): there is nothing to draw near.",
-                line=records.lines[0],
-            )
-        )
+        message = f"{counted(len(records), 'pair')}, but none of them is positive"
+        remedy = "Add positive pairs (label or relevance 1): without them there is nothing to learn."
+        problems.append(Problem(records.source, message, remedy, line=records.lines[0]))
     notes: list[str] = []
     without = queries_without_positive(records)
     if without:
         assert records.queries is not None
         line = records.lines[records.queries.index(without[0])]
         notes.append(
-            f"{count(len(without), 'query', 'queries')} of {len(set(records.queries)):,} without a relevant document "
+            f"{counted(len(without), 'query', 'queries')} of {len(set(records.queries)):,} without a relevant document "
             f"(such as {without[0][:60]!r} on line {line})"
         )
     return problems, notes
 
 
 def contradictions(records: Records) -> list[list[int]]:
-    """The rows of each pair of texts that is called like and unlike, in the order of the file.
+    """The rows of each pair of texts that is both positive and negative, in the order of the file.
 
-    Case and blanks make no difference, nor which text is on the left, but in ranking. Graded scores that differ are
-    no contradiction: raters differ, and the mean of two scores is a score.
+    Texts are compared normalized, and in either order except for ranking. Graded scores that differ are not a
+    contradiction: raters differ, and the mean of two scores is a score.
 
     >>> contradictions(Records((["a", "b", "C"], ["c", "d", "a"]), ["1", "1", "0"], None, [1, 2, 3], "f.csv"))
     [[0, 2]]
     """
-    targets = _two_kinds(records) or []
+    targets = _binary_targets(records) or []
     rows: dict[tuple[str, ...], list[int]] = {}
-    for index, key in enumerate(records.likenesses() if targets else ()):
+    for index, key in enumerate(records.split_keys() if targets else ()):
         rows.setdefault(key, []).append(index)
-    return [found for found in rows.values() if len({targets[index] for index in found}) > 1]
+    return [same for same in rows.values() if len({targets[index] for index in same}) > 1]
 
 
-def contradictory(records: Records, found: Sequence[Sequence[int]]) -> str:
-    """How many pairs contradict each other and where they begin, in words.
+def contradictions_message(records: Records, contradicting: Sequence[Sequence[int]]) -> str:
+    """How many pairs contradict each other, and the first line.
 
-    >>> contradictory(Records((["a", "a"], ["c", "c"]), ["1", "0"], None, [7, 9], "f.csv"), [[0, 1]])
-    '1 pair is called like and unlike (first on line 7)'
+    >>> contradictions_message(Records((["a", "a"], ["c", "c"]), ["1", "0"], None, [7, 9], "f.csv"), [[0, 1]])
+    '1 pair is both positive and negative (first on line 7)'
     """
-    line = records.lines[found[0][0]]
-    return f"{count(len(found), 'pair is', 'pairs are')} called like and unlike (first on line {line})"
+    line = records.lines[contradicting[0][0]]
+    return f"{counted(len(contradicting), 'pair is', 'pairs are')} both positive and negative (first on line {line})"
 
 
-def consistent(records: Records, *, invalid: Literal["refuse", "drop"]) -> tuple[Records, list[Problem]]:
-    """The records without pairs that contradict each other, or what is wrong with them.
+def without_contradictions(records: Records, *, invalid: Literal["refuse", "drop"]) -> tuple[Records, list[Problem]]:
+    """The records without pairs that are both positive and negative, or these pairs as problems.
 
-    Nobody can tell which of the rows is right, so ``invalid="drop"`` leaves out all of them, and says so in the notes.
+    Nobody can know which of the rows is right, so ``invalid="drop"`` leaves out all of them, with a note.
     """
-    found = contradictions(records)
-    if not found:
+    contradicting = contradictions(records)
+    if not contradicting:
         return records, []
     if invalid == "refuse":
-        ledger = Ledger(records.source)
-        for rows in found:
-            _enter_contradiction(records, rows, ledger)
-        return records, merged(records.source, [ledger])
-    gone = {index for rows in found for index in rows}
-    note = f"{count(len(gone), 'row')} dropped because {contradictory(records, found)}"
-    kept = records.take(index for index in range(len(records)) if index not in gone)
+        issues = Issues(records.source)
+        for rows in contradicting:
+            _report_contradiction(records, rows, issues)
+        return records, issues.sorted_problems()
+    dropped = {index for rows in contradicting for index in rows}
+    note = f"{counted(len(dropped), 'row')} dropped because {contradictions_message(records, contradicting)}"
+    kept = records.take(index for index in range(len(records)) if index not in dropped)
     if len(kept):
         return replace(kept, notes=(*records.notes, note)), []
-    remedy = "Correct the labels."
-    return records, [Problem(records.source, f"no rows are left that can be used: {note}", remedy)]
+    return records, [Problem(records.source, f"no rows are left that can be used: {note}", "Correct the labels.")]
 
 
-def _enter_contradiction(records: Records, rows: Sequence[int], ledger: Ledger) -> None:
+def _report_contradiction(records: Records, rows: Sequence[int], issues: Issues) -> None:
     targets = pair_targets(records.take(rows))
     first, other = rows[0], next(row for row, target in zip(rows, targets, strict=True) if target != targets[0])
-    said = [records.labels[row] if records.labels else f"{(records.scores or [])[row]:g}" for row in (first, other)]
+    here, there = (
+        records.labels[row] if records.labels else f"{(records.scores or [])[row]:g}" for row in (other, first)
+    )
     left, right = (shorten(column[other], _SHOWN) for column in records.texts)
-    named = "label" if records.labels else "relevance" if records.shape == "ranking" else "score"
-    ledger.problem(
-        f"the {named} {said[1]} contradicts line {records.lines[first]}, where the same two texts have {said[0]}: "
+    kind = "label" if records.labels else "relevance" if records.shape == "ranking" else "score"
+    issues.add(
+        f"the {kind} {here} contradicts line {records.lines[first]}, where the same two texts have {there}: "
         f"{left} and {right}",
         'Keep the row that is right, or leave out all rows of such pairs with data.invalid = "drop" (--invalid drop).',
         line=records.lines[other],
     )
 
 
-def _two_kinds(records: Records) -> list[float] | None:
-    """The targets of pairs when they are of two kinds, else None."""
+def _binary_targets(records: Records) -> list[float] | None:
+    """The targets of pairs if they are binary, else None."""
     if records.shape not in ("pairs", "ranking") or records.target is None:
         return None
     if records.labels is not None and any(_meaning(name) is None for name in set(records.labels)):
@@ -272,31 +248,13 @@ def _two_kinds(records: Records) -> list[float] | None:
 
 def _meaning(label: str) -> float | None:
     name = " ".join(re.sub(r"(?<=[a-z])[_-]", " ", label.casefold()).split())  # but -1 is not 1
-    if name in LIKE:
+    if name in POSITIVE_LABELS:
         return 1.0
-    return 0.0 if name in UNLIKE else None
-
-
-def _told(scores: Sequence[float], low: float, high: float, *, stated: bool) -> str:
-    least, most = min(scores), max(scores)
-    if low == 0:
-        how = f"divided by {high:g}"
-    else:
-        how = f"mapped to (score {'+' if low < 0 else '-'} {abs(low):g}) / {high - low:g}"
-    if stated or (least, most) == (low, high):
-        return f"scores from {low:g} to {high:g} are {how}"
-    return f"scores from {least:g} to {most:g} are taken to be on a scale from {low:g} to {high:g} and {how}"
+    return 0.0 if name in NEGATIVE_LABELS else None
 
 
 def _scores(records: Records) -> list[float]:
     if records.scores:
         return records.scores
-    raise DataError(
-        [
-            Problem(
-                records.source,
-                "there are no scores" if records.labels is None else "there are labels, but no scores",
-                "Name the column that holds them with data.score (--score).",
-            )
-        ]
-    )
+    message = "there are no scores" if records.labels is None else "there are labels, but no scores"
+    raise DataError(Problem(records.source, message, "Name the column with data.score (--score)."))

@@ -1,4 +1,4 @@
-"""What a text, a label, a score and an id must be."""
+"""Checks and conversions of single values: texts, labels, scores and ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """Why a value cannot be used; one of a few kinds, so that rows can be counted by it."""
+    """Why a value cannot be used; rows are counted by it."""
 
     message: str
     remedy: str
@@ -18,11 +18,9 @@ DROP = 'or drop such rows with data.invalid = "drop" (--invalid drop)'
 EMPTY_TEXT = Fault("the text is empty", f"Write a text, {DROP}.")
 NO_TEXT = Fault("the text is missing", f"Write a text, {DROP}.")
 NOT_TEXT = Fault("the text is not a string", f"Write it in quotes, {DROP}.")
-SURROGATE = Fault("the text has half of a surrogate pair, which is no character", f"Write the character whole, {DROP}.")
+SURROGATE = Fault("the text has half of a surrogate pair, which is no character", f"Write the whole character, {DROP}.")
 NO_LABEL = Fault("the label is missing", f"Write a label, {DROP}.")
-MANY_LABELS = Fault(
-    "the label is a list; several labels for one text are not supported", f"Keep one label a row, {DROP}."
-)
+MANY_LABELS = Fault("the label is a list; multi-label rows are not supported", f"Keep one label per row, {DROP}.")
 NOT_LABEL = Fault(
     "the label is neither a name nor a whole number",
     f"Write the name of a class; name the column with data.score (--score) if it holds scores; {DROP}.",
@@ -30,18 +28,18 @@ NOT_LABEL = Fault(
 NO_SCORE = Fault("the score is missing", f"Write a number, {DROP}.")
 NOT_SCORE = Fault("the score is not a number", f"Write a number with a decimal point, {DROP}.")
 BELOW_ZERO = Fault("the relevance is below 0", f"Write 0 for a document that does not answer the query, {DROP}.")
-NO_ID = Fault("the id is missing", f"Give every row an id, or none and take the column out; {DROP}.")
+NO_ID = Fault("the id is missing", f"Give every row an id, or remove the column; {DROP}.")
 NOT_ID = Fault("the id is neither a name nor a whole number", f"Write a name or a whole number, {DROP}.")
 NOT_FINITE = Fault("the score is not finite", f"Write a finite number, {DROP}.")
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is a text that can be used; ``text_fault`` says why not."""
-    return type(value) is str and value != "" and not value.isspace() and (value.isascii() or _whole(value))
+    """Whether a value is a text that can be used; ``text_fault`` gives the reason if not."""
+    return type(value) is str and value != "" and not value.isspace() and (value.isascii() or _encodable(value))
 
 
 def text_fault(value: object) -> Fault:
-    """Why a value is no text."""
+    """Why a value is not a text."""
     if value is None:
         return NO_TEXT
     if not isinstance(value, str):
@@ -50,7 +48,7 @@ def text_fault(value: object) -> Fault:
 
 
 def label_of(value: object) -> str | Fault:
-    """The class name a value stands for.
+    """The class name of a value, or why it has none.
 
     >>> label_of(" spam "), label_of(1.0), label_of(True), label_of("1.0"), label_of(Decimal(3))
     ('spam', '1', 'true', '1.0', '3')
@@ -59,7 +57,7 @@ def label_of(value: object) -> str | Fault:
         label = value.strip()
         if not label:
             return NO_LABEL
-        return label if label.isascii() or _whole(label) else NOT_LABEL
+        return label if label.isascii() or _encodable(label) else NOT_LABEL
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -74,7 +72,7 @@ def label_of(value: object) -> str | Fault:
 
 
 def score_of(value: object) -> float | Fault:
-    """The finite number a value stands for.
+    """The finite number of a value, or why it has none.
 
     >>> score_of("2.5"), score_of(3), score_of("2,5").message
     (2.5, 3.0, 'the score is not a number')
@@ -88,7 +86,7 @@ def score_of(value: object) -> float | Fault:
 
 
 def id_of(value: object) -> str | Fault:
-    """The id a value stands for.
+    """The id of a value, or why it has none.
 
     >>> id_of(" q7 "), id_of(7), id_of(None).message
     ('q7', '7', 'the id is missing')
@@ -100,7 +98,7 @@ def id_of(value: object) -> str | Fault:
 
 
 def number_of(value: object) -> float | None:
-    """A value as a number, None when it is none; truth values are none."""
+    """A value as a number; None if it is not a number. Booleans are not."""
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):  # float("1_0") is 10
         return None
     if not isinstance(value, str | int | float | Decimal):
@@ -113,8 +111,8 @@ def number_of(value: object) -> float | None:
         return None
 
 
-def _whole(text: str) -> bool:
-    """Whether the text can be written as UTF-8: JSON can smuggle in halves of surrogate pairs."""
+def _encodable(text: str) -> bool:
+    """Whether the text can be encoded as UTF-8: JSON strings can have half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

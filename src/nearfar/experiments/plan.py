@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar import __version__
-from nearfar.data import Records, RowType, compare, folds, limit, row_type_of, share
+from nearfar.data import Records, RowType, compare, folds, holdout, limit, row_type_of
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.experiments.records import Cell, DataSet, Plan
 from nearfar.experiments.runs import Source, Trial
@@ -451,7 +451,7 @@ def _searchable(study: Study, table: DataTable, training: Records, seed: int) ->
             if search.dev is None:
                 folds(training, search.folds or FOLDS, seed=seed)
             else:
-                share(training, search.dev, seed=seed, name="search")
+                holdout(training, search.dev, seed=seed, name="search")
         except DataError as error:
             message = f"{what}: {error.problems[0].message}"
             remedy = "Set fewer folds in its search, or a larger limit of this data set."

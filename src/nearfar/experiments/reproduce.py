@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.data import Layout, Records, consistent, folds, limit, read
+from nearfar.data import Layout, Records, folds, limit, read, without_contradictions
 from nearfar.data.sources import format_of
 from nearfar.errors import DataError, OutputError, Problem, SettingError, counted, did_you_mean
 from nearfar.experiments.published import PUBLISHED, DataSpec, Paper, PublishedTable, Values, study_values
@@ -276,7 +276,7 @@ def _made(rows: Records, spec: DataSpec, name: str, role: str) -> Records:
     if spec.positives:
         rows = replace(rows, labels=None, scores=None, queries=None, documents=None)
     if spec.consistent and role == "file":
-        rows, wrong = consistent(rows, invalid="drop")
+        rows, wrong = without_contradictions(rows, invalid="drop")
         if wrong:
             raise DataError(wrong)
     return rows

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar.data import Records, folds, share
+from nearfar.data import Records, folds, holdout
 from nearfar.errors import NearfarError, SettingError
 from nearfar.experiments.runs import Trial, train
 from nearfar.seeds import stream
@@ -111,7 +111,7 @@ def _by_share(
 ) -> float:
     assert trial.search is not None
     seed = stream(trial.seed, "inner", trial.fold) % 2**31
-    rest, apart = share(records, trial.search["dev"], seed=seed, name="search")
+    rest, apart = holdout(records, trial.search["dev"], seed=seed, name="search")
     watcher = _Watcher(point, trial.metric, scores)
     found = train(trial, settings, records.take(rest), out, dev=records.take(apart), listeners=(watcher,))
     return _number(found["dev"], trial.metric)

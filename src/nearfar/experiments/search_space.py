@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nearfar.data import Layout, Records, RowType, consistent, doubts, pair_targets, read
+from nearfar.data import Layout, Records, RowType, pair_targets, read, target_problems, without_contradictions
 from nearfar.errors import DataError, Problem, RecipeError, SettingError, counted
 from nearfar.experiments.plan import Planned, plan_study
 from nearfar.experiments.study import ELSEWHERE, Contender, DataTable, Study, StudyTable, with_key
@@ -203,7 +203,7 @@ def _check_rows(records: Records, row_type: RowType, folds: int, invalid: Litera
     if not row_type.has_classes:
         if row_type.has_binary_labels:
             pair_targets(records)
-        problems = [*consistent(records, invalid=invalid)[1], *doubts(records)[0]]
+        problems = [*without_contradictions(records, invalid=invalid)[1], *target_problems(records)[0]]
         if problems:
             raise DataError(problems)
         return

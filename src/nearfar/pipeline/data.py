@@ -17,9 +17,9 @@ from nearfar.data import (
     Records,
     RowType,
     compare,
-    consistent,
     contradictions,
-    doubts,
+    contradictions_message,
+    holdout,
     limit,
     pair_targets,
     per_class,
@@ -27,9 +27,9 @@ from nearfar.data import (
     read_memory,
     row_type_of,
     score_range,
-    share,
+    target_problems,
+    without_contradictions,
 )
-from nearfar.data.targets import contradictory
 from nearfar.errors import MEMORY, DataError, Problem, SettingError, counted
 from nearfar.recipe import Data, Objective, Recipe
 from nearfar.recipe.objectives import parts_of
@@ -177,9 +177,9 @@ def _checked(
         found.add([row_type])
         return train, RowType.LABELED
     if not (row_type.has_classes or row_type.views):
-        train, wrong = consistent(train, invalid=recipe.data.invalid)
+        train, wrong = without_contradictions(train, invalid=recipe.data.invalid)
         found.add(wrong)
-        found.add(*doubts(train), of=train)
+        found.add(*target_problems(train), of=train)
     for role, records in files.items():
         if records is not None:
             _check_beside(train, row_type, records, "dev" if role == "dev" else "test", found, measured=measured)
@@ -408,7 +408,7 @@ def class_numbers(records: Records, classes: tuple[str, ...]) -> NDArray[np.int6
 
 
 def _divide(records: Records, fraction: float, seed: int, name: str) -> tuple[Records, Records]:
-    rest, chosen = share(records, fraction, seed=seed, name=name)
+    rest, chosen = holdout(records, fraction, seed=seed, name=name)
     return records.take(rest), records.take(chosen)
 
 
@@ -416,7 +416,7 @@ def _unclear(records: Records) -> list[str]:
     """Dev and test rows stay as they are, so that scores are comparable with those of others."""
     found = contradictions(records)
     told = "no model gets all of these rows right"
-    return [f"{records.source}: {contradictory(records, found)}: {told}"] if found else []
+    return [f"{records.source}: {contradictions_message(records, found)}: {told}"] if found else []
 
 
 def _one_class(records: Records) -> Problem:

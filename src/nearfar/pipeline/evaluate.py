@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data import Records, RowType, pair_targets, row_type_of, unit_scores
-from nearfar.data.records import levelled
+from nearfar.data.records import normalized
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Search, Truth, evaluate, positives_search, report_on
@@ -132,11 +132,11 @@ def _corpus_rows(model: Model, records: Records, corpus: Corpus) -> tuple[Evalua
     exact = {texts[row]: place for place, row in enumerate(searched.tolist())}
     alike: dict[str, int] = {}
     for text, place in exact.items():
-        alike.setdefault(levelled(text), place)
+        alike.setdefault(normalized(text), place)
     judged: dict[tuple[int, int], int] = {}
     lost: list[int] = []
     for row, (asking, text, grade) in enumerate(zip(query.tolist(), right, grades.tolist(), strict=True)):
-        found = exact.get(text, alike.get(levelled(text)))
+        found = exact.get(text, alike.get(normalized(text)))
         if found is None:
             if grade:
                 lost.append(row)

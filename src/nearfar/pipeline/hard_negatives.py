@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from nearfar.data import Records, pair_targets
-from nearfar.data.records import levelled
+from nearfar.data.records import normalized
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.evaluation import pair_scores, top_documents
 from nearfar.pipeline.rows import distinct
@@ -143,7 +143,7 @@ def mine(
         corpus = [text for column in records.texts[1:] for text in column]
     named: dict[str, str] = {}
     for text in corpus:
-        named.setdefault(levelled(text), text)
+        named.setdefault(normalized(text), text)
     documents = list(named.values())
     pairs = [(anchor, positive) for anchor, positives in anchors.items() for positive in positives]
     texts, (left, right, asked, searched) = distinct(
@@ -217,7 +217,7 @@ def _anchors(records: Records) -> tuple[dict[str, list[str]], int]:
 
 def _groups(texts: Sequence[str], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
     """(n,) ids: texts that are equal but for case and blanks, or joined by pairs, share one."""
-    _, (same,) = distinct([[levelled(text) for text in texts]])
+    _, (same,) = distinct([[normalized(text) for text in texts]])
     size = len(texts)
     graph = coo_array((np.ones(len(left), dtype=np.int8), (same[left], same[right])), shape=(size, size))
     _, group = connected_components(graph, directed=False)
