@@ -11,16 +11,19 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.errors import DataError, OutputError, SettingError
+from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.multitask import TaskTable, plan_table, run_table
-from nearfar.experiments.multitask_runs import TASKS
-from nearfar.experiments.multitask_table import as_markdown, conclusion, heads, task_lines
 from nearfar.experiments.published import find_paper, find_table
+from nearfar.experiments.published.task_comparison import as_markdown, conclusion, heads, task_lines
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
 from nearfar.experiments.reproduce import Wishes, differences
-from nearfar.experiments.runner import alone
-from nearfar.experiments.runs import write_rows
+from nearfar.experiments.rows import write_rows
+from nearfar.experiments.trial import TASKS
+from nearfar.experiments.trial_runner import exclusive
 from nearfar.experiments.trials import perform
 from nearfar.recipe.tasks import read_task_recipe
 from tests.experiments.studies import in_process
@@ -106,8 +109,8 @@ def test_recipes_are_those_of_the_paper(data, tmp_path):
 def test_settings_and_wishes_lie_over_the_contenders(data, tmp_path):
     wishes = replace(QUICK, settings="trained", seeds=(3, 4))
     ready = planned(data, tmp_path, wishes)
-    assert len(ready.trials) == 14
-    for trial in ready.trials.values():
+    assert len(ready.planned.trials) == 14
+    for trial in ready.planned.trials.values():
         own = trial.values
         assert (own["training"]["learning_rate"], own["training"]["epochs"], own["batches"]["size"]) == (5e-5, 1, 32)
         assert own["encoder"] == {"max_length": 128, "name": "toy"}
@@ -125,29 +128,31 @@ def test_settings_and_wishes_lie_over_the_contenders(data, tmp_path):
 
 def test_few_dev_rows_are_drawn_once_and_other_files_are_named(data, tmp_path):
     ready = planned(data, tmp_path)
-    assert {path.name: len(rows) for path, rows in ready.rows.items()} == {
+    assert {path.name: len(rows) for path, rows in ready.files.items()} == {
         f"{task}-dev-20.jsonl": 20 for task in ("sst", "quora", "sts")
     }
-    assert ready.notes == ("quora: cs224n_quora/train_proxy.jsonl.gz takes the place of cs224n_quora/train.jsonl.gz",)
+    assert ready.planned.notes == (
+        "quora: cs224n_quora/train_proxy.jsonl.gz takes the place of cs224n_quora/train.jsonl.gz",
+    )
     assert not (tmp_path / "rows").exists(), "planning writes nothing"
     whole = planned(data, tmp_path, replace(QUICK, limit=30))
-    assert whole.rows == {}
-    assert next(iter(whole.trials.values())).values["task"][0]["data"]["dev"].endswith("dev.jsonl.gz")
+    assert whole.files == {}
+    assert next(iter(whole.planned.trials.values())).values["task"][0]["data"]["dev"].endswith("dev.jsonl.gz")
 
 
 def test_a_trial_is_named_by_what_determines_its_numbers(data, tmp_path):
     """Wherever the rows are stored, whatever the folder is called; never the same for other rows, seeds or settings."""
-    names = set(planned(data, tmp_path).trials)
+    names = set(planned(data, tmp_path).planned.trials)
     assert len(names) == 7
-    assert set(planned(write_data(tmp_path / "copy"), tmp_path / "elsewhere").trials) == names
+    assert set(planned(write_data(tmp_path / "copy"), tmp_path / "elsewhere").planned.trials) == names
     for other in (
         replace(QUICK, seeds=(3,)), replace(QUICK, epochs=2), replace(QUICK, limit=21), replace(QUICK, encoder=None),
         replace(QUICK, settings="trained"),
     ):  # fmt: skip
-        assert not names & set(planned(data, tmp_path, other).trials), other
+        assert not names & set(planned(data, tmp_path, other).planned.trials), other
     changed = write_data(tmp_path / "changed")
     put(changed, "cs224n_sts/dev.jsonl.gz", [{"text_a": f"a {n}", "text_b": "b", "score": float(n)} for n in range(30)])
-    assert not names & set(planned(changed, tmp_path).trials)
+    assert not names & set(planned(changed, tmp_path).planned.trials)
 
 
 def test_data_that_is_missing_or_too_small_is_named_all_at_once(data, tmp_path):
@@ -169,10 +174,10 @@ def test_data_that_is_missing_or_too_small_is_named_all_at_once(data, tmp_path):
 
 def test_a_trial_has_the_scores_of_all_tasks_and_a_bad_one_says_why(data, tmp_path):
     ready = planned(data, tmp_path)
-    for path, rows in ready.rows.items():
+    for path, rows in ready.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_rows(rows, path)
-    trial = next(trial for trial in ready.trials.values() if trial.contender == "sampled-activated-surgery")
+    trial = next(trial for trial in ready.planned.trials.values() if trial.contender == "sampled-activated-surgery")
     (tmp_path / "one").mkdir()
     record, files = perform(trial, tmp_path / "one")
     assert record.reason is None
@@ -259,15 +264,27 @@ def test_what_does_not_fit_is_refused_in_one_message(data, tmp_path):
     (tmp_path / "table-3").mkdir()
     (tmp_path / "table-3" / "mine.txt").write_text("x")
     with pytest.raises(OutputError, match="holds something else than a study"):
-        run_table(planned(data, tmp_path), tmp_path, tmp_path / "table-3", print)
+        run_table(
+            planned(data, tmp_path),
+            tmp_path,
+            tmp_path / "table-3",
+            Lines(Console(quiet=True), trial_line),
+            LocalExecutor(),
+        )
     status, _, err = in_process(*words_of(data, tmp_path / "table-3" / "mine.txt"))
     assert (status, "nothing can be written there" in err) == (1, True)
 
 
 def test_a_second_process_leaves_rows_and_recipes_alone(data, tmp_path):
     """They are those of the one that runs."""
-    with alone(tmp_path / "table-3"), pytest.raises(OutputError, match="another process runs this study"):
-        run_table(planned(data, tmp_path), tmp_path, tmp_path / "table-3", print)
+    with exclusive(tmp_path / "table-3"), pytest.raises(OutputError, match="another process runs this study"):
+        run_table(
+            planned(data, tmp_path),
+            tmp_path,
+            tmp_path / "table-3",
+            Lines(Console(quiet=True), trial_line),
+            LocalExecutor(),
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["table-3"]
 
 

@@ -12,19 +12,20 @@ import pytest
 from rich.console import Console
 from scipy.stats import spearmanr, ttest_rel
 
-from nearfar.cli.study_actions import Lines
+from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.data import Records, read
 from nearfar.encoding import load
 from nearfar.errors import DataError, RecipeError, SettingError
-from nearfar.experiments import plan as plan_module
-from nearfar.experiments.diagnostics import as_it_was
-from nearfar.experiments.plan import Planned, plan_study
-from nearfar.experiments.records import MEASURED, Record, read_records, scores_of, write_record
-from nearfar.experiments.runner import _Follower, stand
-from nearfar.experiments.runs import Trial
+from nearfar.experiments import identity
+from nearfar.experiments.diagnostics import pretrained
+from nearfar.experiments.plan import plan_study
+from nearfar.experiments.records import MEASURED, Record, read_records, scores_of
 from nearfar.experiments.statistics import compare
 from nearfar.experiments.study import read_study
+from nearfar.experiments.study_runner import study_status
 from nearfar.experiments.suites import merged, plain_rows, random_letters, sets_of
+from nearfar.experiments.trial import Planned, Trial
+from nearfar.experiments.trial_runner import AllTrials
 from nearfar.experiments.trials import perform
 from nearfar.experiments.verdicts import verdict
 from tests.experiments.studies import nearfar, small_study
@@ -114,14 +115,13 @@ def test_who_leads_is_told_by_all_seeds_of_what_is_not_trained(tmp_path):
         def trial(self, *told):
             heard.append(told[-1])
 
-    planned = stand(file, folder).planned
+    planned = study_status(file, folder).planned
     trials = [of(planned, "before"), of(planned, "simcse"), of(planned, "simcse", 16)]
-    follower = _Follower(folder, planned, Heard(Console(quiet=True)), trials, 0)
+    policy = AllTrials(folder, planned, Heard(Console(quiet=True), trial_line), trials)
     for trial, score in zip(trials, (0.5, 0.4, 0.8), strict=True):
         record = Record(id=trial.id, data="lines", limit=16, contender=trial.contender, seed=trial.seed, fold=0,
                         status="done", metric="spearman", scores={"spearman": score})  # fmt: skip
-        write_record(folder, record, {})
-        follower("done", trial.id)
+        policy.finished(record)
     assert heard == [None, "before leads on lines 16 with 0.5000", "simcse leads on lines 16 with 0.6000"]
 
 
@@ -233,7 +233,7 @@ def test_a_map_that_is_fitted_to_texts_has_a_trial_for_each_seed(tmp_path):
 
 def test_studies_with_labels_keep_the_names_of_their_trials(tmp_path, monkeypatch):
     """Whatever a study learns to do besides, finished records of others stay valid."""
-    monkeypatch.setattr(plan_module, "__version__", "0.1.0")
+    monkeypatch.setattr(identity, "VERSION", "0.1")
     names = sorted(plan_study(read_study(small_study(tmp_path))).trials)
     assert (len(names), names[0], names[-1]) == (12, "1dad0829b9ac955c", "dba320ca5f45c1b4")
 
@@ -386,7 +386,7 @@ def test_triplets_are_trained_on_and_tested_on_scored_pairs(tmp_path):
 def test_the_encoder_from_before_pools_and_cuts_as_the_trained_model():
     """So that only the weights differ."""
     card = replace(load("toy").card, pooling="first", max_length=7)
-    found = as_it_was("toy", card)
+    found = pretrained("toy", card)
     assert (found.card.pooling, found.card.max_length) == ("first", 7)
     assert not np.allclose(found.embed(["a short text"]), load("toy").embed(["a short text"]))
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nearfar.data import read
 from nearfar.errors import DataError, NearfarError, SettingError
-from nearfar.experiments.plan import Planned, plan_study
-from nearfar.experiments.runner import stand
+from nearfar.experiments.plan import plan_study
+from nearfar.experiments.rows import split
 from nearfar.experiments.study import read_study
-from nearfar.experiments.trials import split
+from nearfar.experiments.study_runner import study_status
+from nearfar.experiments.trial import Planned
 from tests.experiments.studies import small_study, texts
 
 
@@ -109,7 +111,7 @@ def test_a_text_and_its_duplicates_are_on_one_side_of_every_fold(tmp_path):
     for seed in (2, 16, 128):
         tested: list[int] = []
         for fold in range(5):
-            part = split(records, None, size=None, seed=seed, k=5, fold=fold)
+            part = split((records, None), SimpleNamespace(limit=None, seed=seed, folds=5, fold=fold))
             assert not set(part.train.keys()) & set(part.test.keys())
             assert [records.texts[0][row] for row in part.rows] == part.test.texts[0]
             tested += part.rows
@@ -119,7 +121,7 @@ def test_a_text_and_its_duplicates_are_on_one_side_of_every_fold(tmp_path):
 def test_rows_of_a_sample_are_counted_in_the_file(tmp_path):
     """A prediction leads back to its line."""
     records = read(str(texts(tmp_path)))
-    part = split(records, None, size=12, seed=2, k=3, fold=1)
+    part = split((records, None), SimpleNamespace(limit=12, seed=2, folds=3, fold=1))
     assert len(part.train) + len(part.test) == 12
     assert [records.texts[0][row] for row in part.rows] == part.test.texts[0]
 
@@ -164,7 +166,7 @@ def test_official_test_rows_that_are_trained_on_are_told(tmp_path):
     texts(tmp_path)
     texts(tmp_path, per_class=4, name="o.jsonl")
     edit = ('file = "t.jsonl"', 'file = "t.jsonl"\ntest = "o.jsonl"')
-    (note,) = stand(small_study(tmp_path, edit), tmp_path / "study").notes
+    (note,) = study_status(small_study(tmp_path, edit), tmp_path / "study").notes
     assert note.startswith("o.jsonl: 8 test rows also in the training data t.jsonl (such as line 1 as line 1")
     (tmp_path / "o.jsonl").write_text((tmp_path / "o.jsonl").read_text().replace("number", "no."))
     assert plan(tmp_path, edit).notes == ()
@@ -216,7 +218,7 @@ def test_folders_of_encoders_are_found_wherever_a_trial_runs(tmp_path):
     assert one.values["objective"]["parts"]["a"]["weighting"] == folder
     assert other.values["stage"] == [{"objective": {"name": "label-aware", "weighting": folder}}, {"epochs": 2}]
     assert other.search is not None
-    assert other.search["space"]["encoder.name"] == (folder, "toy")
+    assert other.search.space["encoder.name"] == (folder, "toy")
 
 
 def test_fewer_texts_than_folds_are_refused(tmp_path):

@@ -16,15 +16,18 @@ from typing import ClassVar
 import pytest
 from rich.console import Console
 
-from nearfar.cli.study_actions import Lines
+from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.data import read
 from nearfar.errors import OutputError
-from nearfar.experiments import runner
+from nearfar.experiments import study_runner
 from nearfar.experiments.estimates import _drawn, _Pace, _Steps, _whole
-from nearfar.experiments.local_executor import ATTEMPTS, cores, shares
+from nearfar.experiments.executor import ATTEMPTS
+from nearfar.experiments.local_executor import cores, shares
 from nearfar.experiments.records import find_record, read_plan, read_records, scores_of, write_record
-from nearfar.experiments.runner import _Follower, alone, run_study, stand
 from nearfar.experiments.statistics import compare_all
+from nearfar.experiments.study import Search
+from nearfar.experiments.study_runner import run_study, study_status
+from nearfar.experiments.trial_runner import AllTrials, exclusive
 from nearfar.experiments.worker import give_back
 from tests.experiments.studies import contents, end, events, kill, nearfar, small_study, start, wait_for
 
@@ -112,9 +115,9 @@ def test_a_study_goes_on_without_its_plan(undisturbed, tmp_path, content):
     if content is not None:
         (folder / "study.json").write_text(content)
         with pytest.raises(OutputError, match=r"study\.json: .* Remove it, and run the study again"):
-            stand(file, folder)
+            study_status(file, folder)
     (folder / "study.json").unlink()
-    assert run_study(file, folder, Lines(Console(quiet=True))).ran == 0
+    assert run_study(file, folder, Lines(Console(quiet=True), trial_line)).ran == 0
     assert len(read_records(folder)) == 6
 
 
@@ -123,7 +126,7 @@ def test_failed_trials_have_the_names_of_the_study_as_it_is_now(undisturbed, tmp
     file, folder = small_study(tmp_path, ONE_SEED, ('"triple"', '"renamed"')), tmp_path / "study"
     for record in read_records(undisturbed):
         write_record(folder, replace(record, status="failed", scores={}, reason="too hot"), {})
-    outcome = run_study(file, folder, Lines(Console(quiet=True)))
+    outcome = run_study(file, folder, Lines(Console(quiet=True), trial_line))
     assert [record.contender for record in outcome.failed] == ["plain", "renamed"] * 3
 
 
@@ -136,17 +139,17 @@ def test_a_failed_trial_is_recorded_and_does_not_stop_the_others(tmp_path):
     assert [record.status for record in records].count("failed") == 3
     assert [record.status for record in records].count("done") == 3
     assert "there is no such folder" in done.stderr
-    assert "3 trials failed; mend the cause" in done.stderr
+    assert "3 trials failed; fix the cause" in done.stderr
     assert "0/3" in done.stdout
     shown = nearfar("show", tmp_path / "study")
     assert "plain on things, seed 2, fold 0: failed: " in shown.stderr
-    assert "3 trials failed; mend the cause" in shown.stderr
+    assert "3 trials failed; fix the cause" in shown.stderr
     planned = nearfar("run", file, "--dry-run", "--retry-failed", "--out", tmp_path / "other")
     assert planned.returncode == 1
     assert "contender 'plain' on 'things' would fail: " in planned.stderr
 
     file = small_study(tmp_path, ONE_SEED)
-    for trial in stand(file, tmp_path / "study").planned.trials.values():
+    for trial in study_status(file, tmp_path / "study").planned.trials.values():
         if trial.contender == "plain":
             record = next(record for record in records if record.contender == "plain")
             write_record(tmp_path / "study", replace(record, id=trial.id, fold=trial.fold), {})
@@ -179,11 +182,11 @@ def test_the_estimate_counts_what_is_not_a_step_and_every_training_of_a_search(t
     assert replace(pace, stages=((8, 3), (4, 1)), most=5).seconds(16) == 5 + (5 + 4) * 2
     assert replace(pace, most=4).seconds(16) == 5 + 4 * 2
     assert replace(pace, drawn=8).seconds(16) == 5 + 3 * 2
-    trial = next(iter(stand(small_study(tmp_path), tmp_path / "study").planned.trials.values()))
+    trial = next(iter(study_status(small_study(tmp_path), tmp_path / "study").planned.trials.values()))
     assert _whole(trial, 16, pace) == 17
-    search = {"method": "grid", "trials": None, "folds": 2, "dev": None, "space": {"training.learning_rate": [1, 2]}}
+    search = Search(method="grid", folds=2, space={"training.learning_rate": (1, 2)})
     assert _whole(replace(trial, search=search), 16, pace) == 17 + 2 * 2 * (5 + 3 * 2)
-    assert _whole(replace(trial, search={**search, "dev": 0.5}), 16, pace) == 17 + 2 * (5 + 3 * 2)
+    assert _whole(replace(trial, search=replace(search, dev=0.5)), 16, pace) == 17 + 2 * (5 + 3 * 2)
     records = read(str(tmp_path / "t.jsonl"))
     for data, drawn in (
         ({}, None),
@@ -275,11 +278,11 @@ def test_a_second_process_may_not_run_the_same_study(tmp_path):
 def test_what_another_process_has_finished_meanwhile_is_not_run_again(undisturbed, tmp_path, monkeypatch):
     """Between reading the records and having the folder for oneself, somebody else may have run the trials."""
     file, folder = small_study(tmp_path, ONE_SEED), tmp_path / "study"
-    before = stand(file, folder)
-    assert len(before.waiting) == 6
+    before = study_status(file, folder)
+    assert len(before.states.waiting) == 6
     shutil.copytree(undisturbed, folder)
-    monkeypatch.setattr(runner, "stand", lambda *_: before)
-    assert run_study(file, folder, Lines(Console(quiet=True))).ran == 0
+    monkeypatch.setattr(study_runner, "study_status", lambda *_: before)
+    assert run_study(file, folder, Lines(Console(quiet=True), trial_line)).ran == 0
 
 
 def test_the_first_trial_is_not_charged_for_the_libraries(undisturbed):
@@ -291,7 +294,7 @@ def test_the_first_trial_is_not_charged_for_the_libraries(undisturbed):
 def test_who_leads_is_told_by_the_runs_that_all_have(undisturbed, tmp_path):
     """A contender with an easy fold only does not lead by that."""
     folder = tmp_path / "study"
-    planned = stand(small_study(tmp_path, ONE_SEED), folder).planned
+    planned = study_status(small_study(tmp_path, ONE_SEED), folder).planned
     scores = {"plain": (0.9, 0.1, 0.1), "triple": (0.8, 0.7, 0.6)}
 
     class Heard(Lines):
@@ -300,15 +303,14 @@ def test_who_leads_is_told_by_the_runs_that_all_have(undisturbed, tmp_path):
         def trial(self, *told):
             self.leaders.append(told[-1])
 
-    follower = _Follower(folder, planned, Heard(Console(quiet=True)), list(planned.trials.values()), 0)
+    policy = AllTrials(folder, planned, Heard(Console(quiet=True), trial_line), list(planned.trials.values()))
     for contender, fold in [("plain", 0), ("plain", 1), ("triple", 0), ("triple", 1), ("triple", 2)]:
         trial = next(t for t in planned.trials.values() if (t.contender, t.fold) == (contender, fold))
         record = replace(
             next(record for record in read_records(undisturbed) if record.id == trial.id),
             scores={"f1_weighted": scores[contender][fold]},
         )
-        write_record(folder, record, {})
-        follower("done", trial.id)
+        policy.finished(record)
     assert Heard.leaders == [
         None,
         None,
@@ -340,7 +342,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
     try:
         if own == 0:
             os.seteuid(65534)  # root may write everywhere
-        with pytest.raises(OutputError, match="study: nothing can be written there"), alone(Path("study")):
+        with pytest.raises(OutputError, match="study: nothing can be written there"), exclusive(Path("study")):
             pass
     finally:
         os.seteuid(own)

@@ -13,9 +13,10 @@ from nearfar.experiments import runs
 from nearfar.experiments import search as searching
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.records import Record
-from nearfar.experiments.runs import Trial
+from nearfar.experiments.rows import rows_of, split
 from nearfar.experiments.study import read_study
-from nearfar.experiments.trials import perform, rows_of, split
+from nearfar.experiments.trial import Trial
+from nearfar.experiments.trials import perform
 from tests.experiments.studies import nearfar, small_study
 
 GRID = '[contender.search]\nmethod = "grid"\nfolds = 2\nspace = { "training.learning_rate" = [1e-7, 3e-3] }\n'
@@ -53,14 +54,14 @@ def test_the_test_rows_have_no_part_in_choosing(tmp_path, monkeypatch):
     """
     trial = trial_with(tmp_path, GRID)
     records, _ = rows_of(trial.source)
-    part = split(records, None, size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    part = split((records, None), trial)
     labels = records.labels or []
     fruit, tool = ([row for row in part.rows if labels[row] == label] for label in ("fruit", "tool"))
     texts = list(records.texts[0])
     for one, other in zip(fruit, tool, strict=True):
         texts[one], texts[other] = texts[other], texts[one]
     poisoned = replace(records, texts=(texts,))
-    again = split(poisoned, None, size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    again = split((poisoned, None), trial)
     assert (again.rows, again.train) == (part.rows, part.train)
     read = set[str]()
 

@@ -14,9 +14,10 @@ from nearfar.data import read
 from nearfar.encoding import load
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.records import MEASURED, find_record, read_journal, read_map, read_predictions, write_record
-from nearfar.experiments.runs import Trial, write_rows
+from nearfar.experiments.rows import rows_of, split, write_rows
 from nearfar.experiments.study import read_study
-from nearfar.experiments.trials import perform, rows_of, split
+from nearfar.experiments.trial import Trial
+from nearfar.experiments.trials import perform
 from nearfar.pipeline.evaluate import measure
 from tests.experiments.studies import small_study
 
@@ -85,7 +86,7 @@ def test_a_trial_that_fails_is_a_record_with_the_reason(tmp_path):
     assert "the rows have changed since the study began" in str(changed.reason)
     broken, files = perform(replace(trial, fold=99), tmp_path / "scratch")
     assert (broken.status, broken.scores, files) == ("failed", {}, {})
-    assert str(broken.reason).startswith("IndexError: list index out of range (trials.py, line ")
+    assert str(broken.reason).startswith("IndexError: list index out of range (rows.py, line ")
 
 
 def test_pairs_are_measured_by_their_cosines(tmp_path):
@@ -141,7 +142,7 @@ def test_where_a_yes_begins_is_not_chosen_by_the_rows_that_are_tested_on(tmp_pat
     assert any("the best threshold of the training rows" in note for note in record.notes)
 
     model = load(tmp_path / "scratch" / "model")
-    part = split(*rows_of(trial.source), size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    part = split(rows_of(trial.source), trial)
     chosen, _ = measure(model, part.train)
     lines = [json.loads(line) for line in files["predictions.jsonl"].splitlines()]
     said = np.array([line["predicted"] for line in lines])
@@ -178,7 +179,7 @@ def test_a_reason_names_the_lines_of_the_file_whatever_rows_were_drawn(tmp_path)
     (tmp_path / "scratch").mkdir()
     trial = trials(tmp_path, *pairs)[0]
     refused, _ = perform(trial, tmp_path / "scratch")
-    part = split(*rows_of(trial.source), size=None, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    part = split(rows_of(trial.source), trial)
     line = next(line for line, score in zip(part.train.lines, part.train.scores, strict=True) if score == 0.5)
     assert str(refused.reason).startswith(f"t.jsonl:{line}: contrastive-pairs takes a pair as positive or negative")
     assert rows[line - 1]["score"] == 0.5

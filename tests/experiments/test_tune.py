@@ -20,11 +20,13 @@ from nearfar import pipeline
 from nearfar.data import RowType, read
 from nearfar.encoding import build, load
 from nearfar.errors import DataError, Interrupted, NearfarError, OutputError, RecipeError, SettingError
-from nearfar.experiments.race import BEHIND, Race, TimeIsUp, is_behind, makespan
+from nearfar.experiments.local_executor import LocalExecutor
+from nearfar.experiments.race import BEHIND, Race, TimeIsUp, Wave, is_behind, makespan
 from nearfar.experiments.records import TRIALS, Record, find_record, read_plan, read_records, write_record
 from nearfar.experiments.runs import train
 from nearfar.experiments.search_space import SIMPLEST, Prepared, Request, contenders_for, prepare
 from nearfar.experiments.state import STATE, Clock, State, identity_of
+from nearfar.experiments.trial_runner import TrialRunner
 from nearfar.experiments.trials import perform
 from nearfar.experiments.tune import Tuned, forget_failed, tune
 from nearfar.experiments.worker import LOG
@@ -108,15 +110,18 @@ def plant(
         )  # fmt: skip
         write_record(request.out, record, {})
     if not (request.out / STATE).exists():  # by which a tune knows its folder
-        state = State(identity_of(request, prepared))
+        state = State(identity_of(prepared))
         state.write(request.out, Clock(60, time.monotonic(), 0.0))
     return prepared
 
 
-def race_of(request: Request, prepared: Prepared, *, left: float = 1e6, workers: int = 2) -> tuple[Race, Clock]:
+def race_of(prepared: Prepared, *, left: float = 1e6, workers: int = 2) -> tuple[Race, Clock]:
     clock = Clock(left, time.monotonic(), 0.0)
-    state = State(identity_of(request, prepared))
-    return Race(request, prepared, Heard(), clock, state, workers), clock
+    return Race(prepared, Heard(), LocalExecutor(workers), clock, State(identity_of(prepared))), clock
+
+
+def run_race(race: Race) -> None:
+    race.run(TrialRunner(race.request.out, race.prepared.planned, race.watcher, race.executor))
 
 
 def quiet(request: Request, heard: Heard | None = None, **values: object) -> Tuned:
@@ -229,9 +234,9 @@ def test_who_is_clearly_behind_is_dropped_and_later_scores_of_it_do_not_count(tm
     assert tuned.judged
     assert any("triple-entropy is dropped: 0.6" in each and "over 3 folds" in each for each in heard.notices)
     by_name = {line.name: line for line in tuned.lines}
-    assert by_name["triple-entropy"].fate == "dropped"
+    assert by_name["triple-entropy"].outcome == "dropped"
     assert len(by_name["triple-entropy"].scores) == 3
-    assert by_name["cross-entropy"].fate == "best"
+    assert by_name["cross-entropy"].outcome == "best"
     assert len(by_name["cross-entropy"].scores) == 6
     assert tuned.lines[0].name == "cross-entropy"
     assert tuned.lines[-1].name == "triple-entropy"
@@ -251,7 +256,7 @@ def test_the_simplest_is_never_dropped_and_may_win(tmp_path):
     plant(request, lambda name, place: 0.2 + 0.001 * place if name == SIMPLEST else 0.9 + NOISE[place])
     tuned = quiet(request)
     assert tuned.winner == "supcon", "the default, of equal others"
-    assert next(line for line in tuned.lines if line.name == SIMPLEST).fate == ""
+    assert next(line for line in tuned.lines if line.name == SIMPLEST).outcome == ""
     assert len(next(line for line in tuned.lines if line.name == SIMPLEST).scores) == 6
 
     (tmp_path / "other").mkdir()
@@ -259,7 +264,7 @@ def test_the_simplest_is_never_dropped_and_may_win(tmp_path):
     plant(request, lambda name, place: 0.9 + NOISE[place])
     tuned = quiet(request)
     assert tuned.winner == SIMPLEST
-    assert any("no training did better than none" in sentence for sentence in tuned.told)
+    assert any("no training did better than none" in sentence for sentence in tuned.sentences)
     recipe = tomllib.loads((request.out / "model" / "recipe.toml").read_text())
     assert recipe["training"]["max_steps"] == 1
     assert recipe["head"]["kind"] == "logistic"
@@ -272,8 +277,8 @@ def test_the_race_ends_when_one_is_left_beside_the_simplest(tmp_path):
         request,
         lambda name, place: {SIMPLEST: 0.5, "supcon": 0.9}.get(name, 0.2) + NOISE[place % 6] * (name == "supcon"),
     )
-    race, _ = race_of(request, prepared)
-    race.run(may_run=False)
+    race, _ = race_of(prepared)
+    race.enter_all()
     assert race.left == [SIMPLEST, "supcon"]
     assert len(race.entered) == 5
 
@@ -281,8 +286,8 @@ def test_the_race_ends_when_one_is_left_beside_the_simplest(tmp_path):
 def test_a_contender_that_fails_is_out_and_the_others_go_on(tmp_path):
     request = asked(tmp_path, rounds=1)
     prepared = plant(request, lambda name, place: None if (name, place) == ("supcon", 1) else 0.5 + NOISE[place])
-    race, _ = race_of(request, prepared)
-    race.run(may_run=False)
+    race, _ = race_of(prepared)
+    race.enter_all()
     assert race.out_of_it == {"supcon": "failed"}
     assert len(race.entered) == 3
     assert race.winner() == SIMPLEST
@@ -297,7 +302,7 @@ def test_where_all_fail_the_reasons_are_told(tmp_path):
     request = asked(tmp_path, rounds=1)
     prepared = plant(request, lambda name, place: None)
     with pytest.raises(NearfarError, match=r"no contender could be trained.*supcon: it was too hot"):
-        race_of(request, prepared)[0].run(may_run=False)
+        race_of(prepared)[0].enter_all()
     forget_failed(request.out, prepared.planned.plan)
     assert not list((request.out / TRIALS).iterdir()), "they run again in the next call"
 
@@ -323,7 +328,7 @@ def test_trials_are_shared_out_to_processes():
 def test_as_many_folds_run_as_fit_beside_the_last_training(left, folds, tmp_path):
     """Six trials of 10 s in two processes make 30 s a fold; training on all rows takes half as long again as a trial."""
     request = asked(tmp_path, rounds=1)
-    race, _ = race_of(request, plant(request, lambda *_: 0.5, places=1, seconds=10.0), left=left)
+    race, _ = race_of(plant(request, lambda *_: 0.5, places=1, seconds=10.0), left=left)
     assert race.enter(race.places[0])
     assert race.reserve() == pytest.approx(15.0)
     assert race.next_wave(race.places[1:]) == race.places[1 : 1 + folds]
@@ -331,7 +336,7 @@ def test_as_many_folds_run_as_fit_beside_the_last_training(left, folds, tmp_path
 
 def test_a_wave_ends_with_its_round(tmp_path):
     request = asked(tmp_path)
-    race, _ = race_of(request, plant(request, lambda *_: 0.5, places=1))
+    race, _ = race_of(plant(request, lambda *_: 0.5, places=1))
     assert race.next_wave(race.places) == race.places[:1], "the first fold runs alone, for nothing is known"
     assert race.enter(race.places[0])
     assert race.next_wave(race.places[1:]) == race.places[1:3]
@@ -341,15 +346,15 @@ def test_a_first_fold_that_is_too_long_is_given_up_when_that_is_seen(tmp_path):
     """One trial of 100 s has finished; six of them in two processes do not fit into 200 s with the last training."""
     request = asked(tmp_path, rounds=1)
     prepared = plant(request, lambda *_: 0.5, places=1, seconds=100.0, skip=(SIMPLEST, *OTHERS))
-    race, _ = race_of(request, prepared, left=200.0)
-    race.running = ([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
+    race, _ = race_of(prepared, left=200.0)
+    race.wave = Wave([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
     with pytest.raises(TimeIsUp):
         race.check_first()
     assert race.needed == pytest.approx(450.0)
     race.starting = 12.0
     assert race.first_needs() == pytest.approx(462.0), "processes have to start, too"
-    race, _ = race_of(request, prepared, left=451.0)
-    race.running = ([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
+    race, _ = race_of(prepared, left=451.0)
+    race.wave = Wave([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
     race.check_first()
 
 
@@ -357,9 +362,10 @@ def test_a_first_fold_that_the_alarm_ends_is_told_with_the_time_it_needs(tmp_pat
     """One trial was there, and the next would have taken hours: more than the time there was is needed."""
     request = asked(tmp_path, settings=("encoder.name=toy", "training.epochs=100000"), rounds=1)
     prepared = plant(request, lambda *_: 0.5, places=1, seconds=2.0, skip=("supcon",))
-    race, clock = race_of(request, prepared, left=2.0, workers=1)
+    race, clock = race_of(prepared, left=2.0, workers=1)
     race.starting, race.seconds = 0.5, {name: [0.1] for name in race.names}
-    assert not race.run_wave(race.places[:1])
+    run_race(race)
+    assert race.entered == []
     assert race.needed is not None
     assert race.needed >= clock.total
     assert "minutes are needed" in next(race.sentences("supcon"))
@@ -371,7 +377,7 @@ def test_without_time_for_a_fold_the_default_is_trained(tmp_path):
     tuned = quiet(request, heard)
     assert (tuned.winner, tuned.judged) == ("supcon", False)
     assert not (request.out / LOG).exists()
-    (sentence,) = tuned.told
+    (sentence,) = tuned.sentences
     assert "0.0001 minutes are too few for one fold of every contender" in sentence
     assert "supcon, the default, was taken" in sentence
     recipe = tomllib.loads((request.out / "model" / "recipe.toml").read_text())
@@ -387,9 +393,9 @@ def test_a_fold_that_does_not_fit_is_not_begun(tmp_path):
     assert tuned.winner == "triple-entropy"
     assert not (request.out / LOG).exists()
     assert read_plan(request.out).seeds == (2,)
-    assert "over 1 fold" in tuned.told[0]
-    assert any("too few runs to tell triple-entropy from encoder as it is" in sentence for sentence in tuned.told)
-    assert any("triple-entropy is taken all the same" in sentence for sentence in tuned.told)
+    assert "over 1 fold" in tuned.sentences[0]
+    assert any("too few runs to tell triple-entropy from encoder as it is" in sentence for sentence in tuned.sentences)
+    assert any("triple-entropy is taken all the same" in sentence for sentence in tuned.sentences)
 
 
 def test_trials_end_when_their_time_is_over(tmp_path):
@@ -397,8 +403,8 @@ def test_trials_end_when_their_time_is_over(tmp_path):
     request = asked(tmp_path, settings=("encoder.name=toy", "training.epochs=100000"), rounds=1)
     prepared = prepare(request)
     request.out.mkdir()
-    race, clock = race_of(request, prepared, left=15.0, workers=1)
-    race.run(may_run=True)
+    race, clock = race_of(prepared, left=15.0, workers=1)
+    run_race(race)
     assert race.entered == []
     assert 10 < clock.spent() < 60
     assert not [trial for trial in race.trials.values() if trial.contender == "supcon" and race_has(request, trial.id)]
@@ -420,14 +426,14 @@ def test_differences_are_called_what_they_are(tmp_path):
     plant(request, lambda name, place: base.get(name, 0.8) + NOISE[place] * (1 if name == "supcon" else -1))
     tuned = quiet(request)
     assert tuned.winner == "cross-entropy"
-    assert tuned.told[0].startswith("cross-entropy has the highest mean of 6 contenders: f1_weighted 0.90")
-    assert "over 6 folds" in tuned.told[0]
-    assert tuned.told[1].startswith("cross-entropy is better than encoder as it is on t by 0.4")
-    assert "all the same" not in tuned.told[1]
-    assert tuned.told[2].startswith("no significant difference between cross-entropy and supcon on t")
-    assert "cross-entropy is taken all the same" in tuned.told[2]
-    assert "a little optimistic" in tuned.told[3]
-    assert len(tuned.told) == 4
+    assert tuned.sentences[0].startswith("cross-entropy has the highest mean of 6 contenders: f1_weighted 0.90")
+    assert "over 6 folds" in tuned.sentences[0]
+    assert tuned.sentences[1].startswith("cross-entropy is better than encoder as it is on t by 0.4")
+    assert "all the same" not in tuned.sentences[1]
+    assert tuned.sentences[2].startswith("no significant difference between cross-entropy and supcon on t")
+    assert "cross-entropy is taken all the same" in tuned.sentences[2]
+    assert "a little optimistic" in tuned.sentences[3]
+    assert len(tuned.sentences) == 4
 
 
 def test_a_finished_tune_runs_nothing_again_and_more_minutes_go_on(tmp_path):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from nearfar.experiments.published import Paper, PublishedTable
     from nearfar.experiments.published.comparison import Line
+    from nearfar.experiments.records import Record
     from nearfar.experiments.reproduce import Prepared, Wishes
 
 RESULT = "published.md"
@@ -32,7 +33,9 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", envvar="NEARFAR_DATA",
+            "--data",
+            metavar="DIR",
+            envvar="NEARFAR_DATA",
             help="The data: a folder for each set, such as DIR/trec/train.jsonl.gz; unset: the variable NEARFAR_DATA.",
         ),
     ] = None,
@@ -70,7 +73,7 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, the trials and how long they will take, and stop.")
     ] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run a published table again, on your data and encoder, and print ours beside the published figures."""
     from nearfar.experiments.published import find_paper, find_table
 
@@ -86,9 +89,14 @@ def reproduce(
     from nearfar.experiments.reproduce import OWN, Wishes
 
     wishes = Wishes(
-        encoder=encoder, seeds=_seeds(seeds), folds=folds, limit=limit, settings=settings, epochs=epochs,
+        encoder=encoder,
+        seeds=_seeds(seeds),
+        folds=folds,
+        limit=limit,
+        settings=settings,
+        epochs=epochs,
         sets=_names(sets),
-    )  # fmt: skip
+    )
     if encoder is not None and encoder != OWN:
         from nearfar.encoding.sources import find
 
@@ -128,7 +136,7 @@ def _run(
     if all(line.comparison is None for line in lines):
         raise SettingError(
             f"{out}: there is nothing to compare, because no trial of a contender and its baseline has finished; the "
-            "reasons stand above. Mend them, and run the same command with --retry-failed."
+            "reasons are above. Fix them, and run the same command with --retry-failed."
         )
     _show(paper, table, lines, more)
     notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
@@ -148,24 +156,31 @@ def _together(
     dry_run: bool,
 ) -> None:
     """A table whose contenders train several tasks at once."""
+    from rich.console import Console
     from rich.table import Table
 
+    from nearfar.cli.study_actions import watch
+    from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.multitask import plan_table, run_table
-    from nearfar.experiments.multitask_table import as_markdown, conclusion, heads, task_lines
+    from nearfar.experiments.published.task_comparison import as_markdown, conclusion, heads, task_lines
     from nearfar.experiments.reproduce import differences, write_text
     from nearfar.recipe import Encoder
 
     folder = out / f"table-{table.number}"
     ready = plan_table(paper, table, data, out, wishes)
-    notes = [*differences(table, wishes, Encoder().name), *ready.notes]
+    planned = ready.planned
+    notes = [*differences(table, wishes, Encoder().name), *planned.notes]
     _say([f"note: {note}" for note in notes])
     if dry_run:
-        done, failed, waiting = ready.standing(folder)
-        left = len(waiting) + (len(failed) if retry_failed else 0)
-        typer.echo(f"{', '.join(ready.recipes)}; seeds {', '.join(map(str, ready.plan.seeds))}")
-        typer.echo(f"{len(ready.trials)} trials: {len(done)} there, {len(failed)} failed, {left} to run")
+        states = planned.states(folder)
+        left = len(states.to_run(retry_failed=retry_failed))
+        typer.echo(f"{', '.join(ready.recipes)}; seeds {', '.join(map(str, planned.plan.seeds))}")
+        typer.echo(
+            f"{len(planned.trials)} trials: {len(states.done)} there, {len(states.failed)} failed, {left} to run"
+        )
         return
-    ran = run_table(ready, out, folder, lambda line: _say([line]), workers=workers, retry_failed=retry_failed)
+    watcher = watch(Console(stderr=True), _task_trial_line)
+    ran = run_table(ready, out, folder, watcher, LocalExecutor(workers), retry_failed=retry_failed)
     if not ran:
         _say(["all trials of this table are there; nothing ran"])
     lines = task_lines(table, folder)
@@ -182,6 +197,15 @@ def _together(
     _say([f"written to {out / RESULT}; a page of it: nearfar report {folder}"])
 
 
+def _task_trial_line(record: Record) -> str:
+    """A trial of several tasks in one line."""
+    title = f"{record.contender}, seed {record.seed}"
+    if not record.done:
+        return f"{title}: failed: {record.reason}"
+    tasks = ", ".join(f"{name} {score:.3f}" for name, score in record.scores.items() if name != record.metric)
+    return f"{title}: {record.metric} {record.score:.3f} ({tasks})"
+
+
 def _console() -> Console:
     from rich.console import Console
 
@@ -193,15 +217,14 @@ def _studies(
     prepared: Prepared, *, workers: int | None, retry_failed: bool, dry_run: bool
 ) -> list[tuple[Problem, ...]]:
     """Run the studies one after the other; what is wrong with those that cannot begin."""
-    from nearfar.cli.study_actions import study_run_command
+    from nearfar.cli.study_actions import study_dry_run, study_run_command
+    from nearfar.experiments.local_executor import LocalExecutor
 
     refused = []
     for ready in prepared.studies:
         try:
-            study_run_command(
-                ready.file, ready.folder, "local", dry_run=dry_run, workers=workers, threads=None,
-                retry_failed=retry_failed, address="auto", cpus=1, gpus=0,
-            )  # fmt: skip
+            run = study_dry_run if dry_run else study_run_command
+            run(ready.file, ready.folder, LocalExecutor(workers), retry_failed=retry_failed)
         except DataError as error:
             refused.append(error.problems)
     return refused

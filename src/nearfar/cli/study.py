@@ -38,12 +38,22 @@ def run(
     gpus_per_trial: Annotated[float, typer.Option(min=0, help="GPUs of each trial on Ray.")] = 0,
 ) -> None:
     """Run a study, or what is left of it: finished trials are never run again."""
-    from nearfar.cli.study_actions import study_run_command
+    from nearfar.cli.study_actions import study_dry_run, study_run_command
+    from nearfar.errors import SettingError
+    from nearfar.experiments.executor import Executor
+    from nearfar.experiments.local_executor import LocalExecutor
+    from nearfar.experiments.ray_executor import RayExecutor, require_ray
 
-    study_run_command(
-        file, out, on, dry_run=dry_run, workers=workers, threads=threads, retry_failed=retry_failed, address=address,
-        cpus=cpus_per_trial, gpus=gpus_per_trial,
-    )  # fmt: skip
+    if on not in ("local", "ray"):
+        raise SettingError(f"--on is local or ray, got {on!r}.")
+    executor: Executor = LocalExecutor(workers, threads)
+    if on == "ray":
+        require_ray()
+        executor = RayExecutor(address, cpus_per_trial, gpus_per_trial)
+    if dry_run:
+        study_dry_run(file, out, executor, retry_failed=retry_failed)
+    else:
+        study_run_command(file, out, executor, retry_failed=retry_failed)
 
 
 @study_app.command()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from nearfar.errors import SettingError, counted
+from nearfar.errors import counted
 from nearfar.evaluation.geometry import MEASURES
 from nearfar.experiments.estimates import estimate
+from nearfar.experiments.executor import Executor
+from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Record, cell_name, read_plan, read_records, scores_of, set_scores
-from nearfar.experiments.runner import folder_of, run_study, stand
 from nearfar.experiments.statistics import compare_all, summarize
+from nearfar.experiments.study_runner import folder_of, run_study, study_status
+from nearfar.experiments.trial_runner import Watcher
 from nearfar.experiments.verdicts import overall, verdict
 from nearfar.training import duration
 
@@ -27,37 +29,12 @@ DECIMALS = 4
 """Of scores and differences."""
 
 
-def study_run_command(
-    path: Path,
-    out: Path | None,
-    on: str,
-    *,
-    dry_run: bool,
-    workers: int | None,
-    threads: int | None,
-    retry_failed: bool,
-    address: str,
-    cpus: float,
-    gpus: float,
-) -> None:
-    """Run a study, or say what it would be."""
+def study_run_command(path: Path, out: Path | None, executor: Executor, *, retry_failed: bool) -> None:
+    """Run a study, and show its table."""
     console = Console(stderr=True)
     folder = folder_of(path, out)
-    if on not in ("local", "ray"):
-        raise SettingError(f"--on is local or ray, got {on!r}.")
-    if on == "ray":
-        from nearfar.experiments.ray_executor import require_ray
-
-        require_ray()
-    if dry_run:
-        _plan(path, folder, workers=workers, threads=threads, retry_failed=retry_failed, on=on)
-        return
-    place: Literal["local", "ray"] = "ray" if on == "ray" else "local"
-    watcher = Bar(console) if console.is_terminal else Lines(console)
-    outcome = run_study(
-        path, folder, watcher, on=place, workers=workers, threads=threads, retry_failed=retry_failed,
-        address=address, cpus=cpus, gpus=gpus,
-    )  # fmt: skip
+    watcher = watch(console)
+    outcome = run_study(path, folder, watcher, executor, retry_failed=retry_failed)
     if not outcome.ran:
         watcher.notice("all trials of this study are there; nothing ran")
     show(folder, _wide())
@@ -72,7 +49,9 @@ def study_show_command(folder: Path) -> None:
     left = len(plan.cells) - len(records)
     if left:
         has = "has" if left == 1 else "have"
-        Lines(Console(stderr=True)).notice(f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet")
+        Lines(Console(stderr=True), trial_line).notice(
+            f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet"
+        )
 
 
 def show(folder: Path, console: Console) -> None:
@@ -155,11 +134,16 @@ def _mean(values: Sequence[float], decimals: int) -> str:
     return f"{fmean(values):.{decimals}f}" if values else "-"
 
 
-class Lines:
-    """A line for every trial, for files and pipes."""
+def watch(console: Console, describe: Callable[[Record], str] | None = None) -> Watcher:
+    """A bar on a terminal, a line for every trial in files and pipes."""
+    return (Bar if console.is_terminal else Lines)(console, describe or trial_line)
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+
+class Lines:
+    """A line for every trial."""
+
+    def __init__(self, console: Console, describe: Callable[[Record], str]) -> None:
+        self.console, self.describe = console, describe
 
     def begin(self, done: int, total: int) -> None:
         """Say how much there is."""
@@ -172,21 +156,20 @@ class Lines:
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
         """Print what became of a trial."""
         rest = "" if left is None else f"; {duration(left)} left"
-        self.notice(f"{done}/{total}  {trial_line(record)}{'' if leader is None else f'; {leader}'}{rest}")
+        self.notice(f"{done}/{total}  {self.describe(record)}{'' if leader is None else f'; {leader}'}{rest}")
 
     def end(self) -> None:
         """Nothing is left to do."""
 
 
-class Bar(Lines):
+class Bar:
     """A bar with trials done, who leads and the time left."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self.bar = Progress(
-            SpinnerColumn(), TextColumn("trials"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[leader]}  {task.fields[left]}", markup=False), console=console,
-        )  # fmt: skip
+    def __init__(self, console: Console, describe: Callable[[Record], str]) -> None:
+        self.console, self.describe = console, describe
+        text = TextColumn("{task.fields[leader]}  {task.fields[left]}", markup=False)
+        columns = (SpinnerColumn(), TextColumn("trials"), BarColumn(), MofNCompleteColumn(), text)
+        self.bar = Progress(*columns, console=console)
         self.task = self.bar.add_task("", total=1, leader="", left="")
 
     def begin(self, done: int, total: int) -> None:
@@ -194,10 +177,14 @@ class Bar(Lines):
         self.bar.update(self.task, completed=done, total=total)
         self.bar.start()
 
+    def notice(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
         """Move the bar; what failed is printed above it."""
         if not record.done:
-            self.notice(trial_line(record))
+            self.notice(self.describe(record))
         rest = "" if left is None else f"{duration(left)} left"
         self.bar.update(self.task, completed=done, total=total, leader=leader or "", left=rest)
 
@@ -214,45 +201,44 @@ def trial_line(record: Record) -> str:
     return f"{who}: {record.metric} {record.score:.4f} ({duration(record.seconds)})"
 
 
-def _plan(path: Path, folder: Path, *, workers: int | None, threads: int | None, retry_failed: bool, on: str) -> None:
-    console = _wide()
-    standing = stand(path, folder)
-    plan = standing.planned.plan
-    console.print(
-        f"study {plan.name!r} in {folder}: {plan.metric}, baseline {plan.baseline}", highlight=False, soft_wrap=True
-    )
+def study_dry_run(path: Path, out: Path | None, executor: Executor, *, retry_failed: bool) -> None:
+    """Print the plan of a study, its trials and how long they will take."""
+    console, folder = _wide(), folder_of(path, out)
+    status = study_status(path, folder)
+    planned, states = status.planned, status.states
+    plan, done = planned.plan, set(states.done)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    say(f"study {plan.name!r} in {folder}: {plan.metric}, baseline {plan.baseline}")
     table = Table()
     for column in ("data", "rows", "contender"):
         table.add_column(column)
     for column in ("seeds", "folds", "trials", "there"):
         table.add_column(column, justify="right")
-    done = set(standing.done)
     for data in plan.data:
         for size in data.limits:
             for name in plan.contenders:
                 cells = [
                     cell for cell in plan.cells if (cell.data, cell.limit, cell.contender) == (data.name, size, name)
                 ]
-                folds = len({cell.fold for cell in cells})
-                there = sum(cell.id in done for cell in cells)
                 rows = data.rows if size is None else size
-                table.add_row(
-                    cell_name(data.name, size), f"{rows:,}", name, str(len(plan.seeds)), str(folds), str(len(cells)),
-                    str(there),
-                )  # fmt: skip
+                numbers = (
+                    *(len(plan.seeds), len({cell.fold for cell in cells})),
+                    *(len(cells), sum(cell.id in done for cell in cells)),
+                )
+                table.add_row(cell_name(data.name, size), f"{rows:,}", name, *map(str, numbers))
     console.print(table)
-    for note in standing.notes:
-        console.print(note, highlight=False, soft_wrap=True, markup=False)
-    waiting = [*standing.waiting, *(standing.failed if retry_failed else ())]
-    failed = "" if retry_failed or not standing.failed else f", {len(standing.failed):,} failed before"
-    total = counted(len(standing.planned.trials), "trial")
-    console.print(f"{total}: {len(standing.done):,} there{failed}, {len(waiting):,} to run", highlight=False)
+    for note in status.notes:
+        say(note)
+    waiting = states.to_run(retry_failed=retry_failed)
+    failed = "" if retry_failed or not states.failed else f", {len(states.failed):,} failed before"
+    say(f"{counted(len(planned.trials), 'trial')}: {len(done):,} there{failed}, {len(waiting):,} to run")
     if waiting:
-        if on == "ray":
-            workers = 1  # how many run at once, the cluster knows
-        told = estimate(standing.planned, waiting, folder, workers=workers, threads=threads)
-        told += "; on Ray that is shared by all nodes" if on == "ray" else ""
-        console.print(told, highlight=False, soft_wrap=True, markup=False)
+        local = executor if isinstance(executor, LocalExecutor) else None
+        sentence = estimate(planned, waiting, folder, local or LocalExecutor(workers=1))
+        say(sentence if local else f"{sentence}; on Ray that is shared by all nodes")
 
 
 def _failures(failed: Sequence[Record], console: Console) -> None:
@@ -262,7 +248,7 @@ def _failures(failed: Sequence[Record], console: Console) -> None:
         console.print(trial_line(record), highlight=False, soft_wrap=True, markup=False)
     more = f" ({len(failed) - SHOWN:,} more are not shown)" if len(failed) > SHOWN else ""
     console.print(
-        f"{counted(len(failed), 'trial')} failed{more}; mend the cause and run the study with --retry-failed.",
+        f"{counted(len(failed), 'trial')} failed{more}; fix the cause and run the study with --retry-failed.",
         highlight=False,
         soft_wrap=True,
     )

@@ -7,9 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nearfar.cli.study_actions import WIDTH, Bar, Lines
+from nearfar.cli.study_actions import WIDTH, Bar, Lines, trial_line
 from nearfar.cli.training_progress import console_callback
 from nearfar.errors import counted
+from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.search_space import Request
 from nearfar.experiments.statistics import summarize
 from nearfar.experiments.tune import MODEL, REPORT, Tuned, tune
@@ -18,20 +19,24 @@ from nearfar.report import read_source, render_page
 from nearfar.training import duration
 
 
-class TuneLines(Lines):
+class TuneLines:
     """A line for every trial; how many there will be at most is of no interest, the time is."""
 
+    def __init__(self, console: Console) -> None:
+        lines = Lines(console, trial_line)
+        self.notice, self.trial, self.end = lines.notice, lines.trial, lines.end
+
     def begin(self, done: int, total: int) -> None:
-        """Say how much is there."""
+        """Say how many have run."""
         if done:
             self.notice(f"{counted(done, 'trial')} of {total:,} at most are there already")
 
 
 def tune_command(request: Request, *, workers: int | None) -> None:
-    """Tune, show the standing, and write the report."""
+    """Tune, show the contenders, and write the report."""
     console = Console(stderr=True)
-    watcher = Bar(console) if console.is_terminal else TuneLines(console)
-    tuned = tune(request, watcher, workers=workers, callbacks=[console_callback(console)])
+    watcher = Bar(console, trial_line) if console.is_terminal else TuneLines(console)
+    tuned = tune(request, watcher, LocalExecutor(workers), callbacks=[console_callback(console)])
     report = write_report(tuned)
     show(tuned)
     console.print(
@@ -54,12 +59,12 @@ def show(tuned: Tuned) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH)
     if tuned.judged:
-        console.print(standing(tuned))
-    for sentence in tuned.told:
+        console.print(ranking(tuned))
+    for sentence in tuned.sentences:
         console.print(f"{sentence}.", highlight=False, soft_wrap=True, markup=False)
 
 
-def standing(tuned: Tuned) -> Table:
+def ranking(tuned: Tuned) -> Table:
     """Every contender with its scores, the best first."""
     table = Table(title=f"{tuned.metric}, the best first", title_justify="left")
     table.add_column("contender")
@@ -73,6 +78,6 @@ def standing(tuned: Tuned) -> Table:
             str(len(line.scores)),
             "" if short is None else f"{short.mean:.4f} ± {short.sd:.4f}",
             "" if line.seconds is None else duration(line.seconds),
-            line.fate,
+            line.outcome,
         )
     return table

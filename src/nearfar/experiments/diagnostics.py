@@ -1,4 +1,4 @@
-"""What is kept of a model on some rows: predictions of a classifier line by line, figures, and how vectors moved.
+"""What is kept of a model on some rows: predictions of a classifier line by line, figures, and how its vectors moved.
 
 Trials of a study and reports on a single model keep the same.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nearfar.experiments.records import ClassFigures, Space
 from nearfar.seeds import generator
 
 if TYPE_CHECKING:
@@ -24,46 +25,46 @@ if TYPE_CHECKING:
 MAPPED = 500
 """Texts whose vectors are measured before and after training, and kept for the map."""
 POSITIVES = 2_000
-"""Pairs of classmates, or of like texts, at most, for the alignment."""
+"""Positive pairs at most, for the alignment."""
 LAYER_TEXTS = 200
-"""Texts that every layer is looked at with."""
+"""Texts that every layer is measured with."""
 
 Pairs = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 
 
-def mapped(rows: int, seed: int, *names: str | int) -> list[int]:
-    """Which of so many rows stand on the map."""
+def map_sample(rows: int, seed: int, *names: str | int) -> list[int]:
+    """Which of so many rows are on the map."""
     return sorted(generator(seed, "map", *names).permutation(rows)[:MAPPED].tolist())
 
 
 def prediction_lines(
-    records: Records, rows: Sequence[int], truth: Sequence[str], said: Iterable[tuple[str, Mapping[str, float]]]
+    records: Records, rows: Sequence[int], truth: Sequence[str], answers: Iterable[tuple[str, Mapping[str, float]]]
 ) -> bytes:
     """One JSON object a row.
 
     Args:
         records: the rows.
-        rows: where each stands in its file.
+        rows: the number of each in its file.
         truth: the label of each.
-        said: the predicted label of each, and the probability of every label.
+        answers: the predicted label of each, and the probability of every label.
     """
     names = ("text",) if len(records.texts) == 1 else ("text_a", "text_b")
     lines = [
         {
             "row": row,
             **dict(zip(names, texts, strict=True)),
-            "label": right,
+            "label": label,
             "predicted": predicted,
-            "probabilities": {label: round(float(chance), 6) for label, chance in chances.items()},
+            "probabilities": {name: round(float(value), 6) for name, value in probabilities.items()},
         }
-        for row, texts, right, (predicted, chances) in zip(
-            rows, zip(*records.texts, strict=True), truth, said, strict=True
+        for row, texts, label, (predicted, probabilities) in zip(
+            rows, zip(*records.texts, strict=True), truth, answers, strict=True
         )
     ]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
 
 
-def figures(report: ClassReport, labels: Sequence[str]) -> dict[str, Any]:
+def class_figures(report: ClassReport, labels: Sequence[str]) -> ClassFigures:
     """Scores, figures of each class and the confusion, as a record has them."""
     return {
         "scores": report.scores,
@@ -76,17 +77,17 @@ def figures(report: ClassReport, labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def vectors_before(encoder: str, card: Card, records: Records, *, batch_size: int) -> NDArray[np.float32]:
+def pretrained_vectors(encoder: str, card: Card, records: Records, *, batch_size: int) -> NDArray[np.float32]:
     """(m, d) vectors of the encoder a training started from, pooled and cut as the trained model does."""
     from nearfar.encoding import tokenize
     from nearfar.encoding.model import in_batches
 
-    model = as_it_was(encoder, card)
+    model = pretrained(encoder, card)
     table = tokenize(model.tokenizer, records.texts, max_length=card.max_length)
     return in_batches(model.model, table, batch_size, lambda output: output.embedding, width=model.model.dim).numpy()
 
 
-def classmates(truth: NDArray[np.int64], seed: int) -> Pairs:
+def same_class_pairs(truth: NDArray[np.int64], seed: int) -> Pairs:
     """Pairs of rows of one class, in a random order, few enough to be measured."""
     left, right = np.triu_indices(len(truth), k=1)
     same = truth[left] == truth[right]
@@ -95,7 +96,7 @@ def classmates(truth: NDArray[np.int64], seed: int) -> Pairs:
     return left[order], right[order]
 
 
-def as_it_was(encoder: str, card: Card) -> Model:
+def pretrained(encoder: str, card: Card) -> Model:
     """The encoder a training started from, pooled and cut as the trained model does.
 
     Of ``toy``, whose weights each run draws for itself, it is the one that :func:`nearfar.load` opens.
@@ -103,41 +104,47 @@ def as_it_was(encoder: str, card: Card) -> Model:
     from nearfar.encoding import build
 
     pooling: Any = card.pooling
-    return untrained(build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length))
+    return embedding_model(build(encoder, classes=None, seed=0, pooling=pooling, max_length=card.max_length))
 
 
-def untrained(built: Built) -> Model:
-    """An encoder as it was opened, as a model of single texts."""
+def embedding_model(built: Built) -> Model:
+    """An encoder without a head, as a model of single texts."""
     from nearfar.encoding import Card, Model
 
-    own = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
-    return Model(built.model, built.tokenizer, own)
+    card = Card(pooling=built.model.pooling, max_length=built.max_length, native=False, normalize=built.normalize)
+    return Model(built.model, built.tokenizer, card)
 
 
 def space_of(
     model: Model, texts: Sequence[str], positives: Positives | None, *, batch_size: int
-) -> tuple[dict[str, float], dict[str, Any]]:
+) -> tuple[dict[str, float], Space]:
     """The geometry of a fixed sample of texts, and what pictures of it need: cosines and layers.
 
     Args:
         model: an encoder of single texts.
         texts: what to draw the sample from.
-        positives: like pairs, for the alignment and its cosines.
+        positives: positive pairs, for the alignment and its cosines.
         batch_size: texts that are encoded together.
     """
     from nearfar.evaluation import embed_table
     from nearfar.pipeline.geometry import measure_space
 
-    sample = [texts[place] for place in mapped(len(texts), 0)]
+    sample = [texts[place] for place in map_sample(len(texts), 0)]
     vectors = embed_table(model.model, model.tokenize(sample), batch_size=batch_size)
-    found = measure_space(
+    measured = measure_space(
         "", model, vectors, positives=positives, layer_texts=sample[:LAYER_TEXTS], batch_size=batch_size
     )
-    space = {
-        "histogram": found.report.histogram.to_dict(), "layers": list(found.layers or ()), "texts": len(sample),
-        "positives": found.report.positives,
-    }  # fmt: skip
-    return found.report.scores, space
+    histogram = measured.report.histogram
+    return measured.report.scores, {
+        "histogram": {
+            "edges": list(histogram.edges),
+            "positive": list(histogram.positive),
+            "random": list(histogram.random),
+        },
+        "layers": list(measured.layers or ()),
+        "texts": len(sample),
+        "positives": measured.report.positives,
+    }
 
 
 def geometry(vectors: NDArray[np.float32], pairs: Pairs) -> dict[str, float]:
@@ -145,10 +152,10 @@ def geometry(vectors: NDArray[np.float32], pairs: Pairs) -> dict[str, float]:
     from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 
     left, right = pairs
-    found = {
+    measures = {
         "alignment": alignment(vectors[left], vectors[right]),
         "uniformity": uniformity(vectors).value,
         "anisotropy": anisotropy(vectors),
         "effective_rank": effective_rank(vectors),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in measures.items() if value is not None}

@@ -14,34 +14,34 @@ from statistics import fmean, median
 
 from nearfar.data import SIZES, Records
 from nearfar.errors import NearfarError, counted
-from nearfar.experiments.local_executor import shares
-from nearfar.experiments.plan import Planned
+from nearfar.experiments.local_executor import LocalExecutor, shares
 from nearfar.experiments.records import Record, find_record
-from nearfar.experiments.runs import Trial, train
-from nearfar.experiments.trials import reason_of, rows_of, split, warm_up
+from nearfar.experiments.rows import split
+from nearfar.experiments.runs import train
+from nearfar.experiments.search import FOLDS, number_of_points
+from nearfar.experiments.trial import Planned, Trial
+from nearfar.experiments.trials import reason_of, warm_up
 from nearfar.training import Callback, about
 
 STEPS = 4
 """Of the short training that shows the speed."""
 
 
-def estimate(
-    planned: Planned, waiting: Sequence[str], out: Path, *, workers: int | None = None, threads: int | None = None
-) -> str:
+def estimate(planned: Planned, waiting: Sequence[str], out: Path, executor: LocalExecutor) -> str:
     """One sentence: how long the waiting trials will take, about, and how that is known."""
-    number, own = shares(len(waiting), workers, threads, total=len(planned.trials))
+    number, threads = shares(len(waiting), executor.workers, executor.threads, total=len(planned.trials))
     trials = [planned.trials[name] for name in waiting]
-    found = [record for name in planned.trials if (record := find_record(out, name)) is not None and record.done]
-    how = f"in {counted(number, 'process', 'processes')} of {counted(own, 'thread')}"
-    if found:
-        seconds = sum(_like(trial, found) for trial in trials) / number
-        return f"{about(seconds)} {how}, going by {counted(len(found), 'finished trial')}"
+    done = [record for name in planned.trials if (record := find_record(out, name)) is not None and record.done]
+    how = f"in {counted(number, 'process', 'processes')} of {counted(threads, 'thread')}"
+    if done:
+        seconds = sum(_like(trial, done) for trial in trials) / number
+        return f"{about(seconds)} {how}, going by {counted(len(done), 'finished trial')}"
     paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
     seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
     return f"{about(seconds)} {how}, going by {STEPS} steps of each contender just now; finished trials say more"
 
 
-def _like(trial: Trial, found: Sequence[Record]) -> float:
+def _like(trial: Trial, done: Sequence[Record]) -> float:
     """The seconds of trials like this one: of the same contender and data, of the same contender, or of any."""
     for same in (
         lambda record: (
@@ -50,9 +50,9 @@ def _like(trial: Trial, found: Sequence[Record]) -> float:
         lambda record: record.contender == trial.contender,
         lambda record: (record.data, record.limit) == (trial.source.name, trial.limit),
     ):
-        if seconds := [record.seconds for record in found if same(record)]:
+        if seconds := [record.seconds for record in done if same(record)]:
             return fmean(seconds)
-    return fmean(record.seconds for record in found)
+    return fmean(record.seconds for record in done)
 
 
 def _rows(planned: Planned, trial: Trial) -> int:
@@ -87,10 +87,7 @@ def _whole(trial: Trial, rows: int, pace: _Pace) -> float:
     once = pace.seconds(rows)
     if trial.search is None:
         return once
-    from nearfar.experiments.search import FOLDS, number_of_points
-
-    k = trial.search["folds"] or FOLDS
-    dev = trial.search["dev"]
+    k, dev = trial.search.folds or FOLDS, trial.search.dev
     point = pace.seconds(rows * (1 - dev)) if dev else k * pace.seconds(rows * (k - 1) / k)
     return once + number_of_points(trial.search) * point
 
@@ -101,23 +98,24 @@ def _pace(planned: Planned, trials: Sequence[Trial], contender: str) -> _Pace:
     if trial.untrained is not None:
         return _Pace()
     warm_up()
-    records, official = planned.rows.get(trial.source.name) or rows_of(trial.source)
-    part = split(records, official, size=trial.limit, seed=trial.seed, k=trial.folds, fold=trial.fold)
+    part = split(planned.rows[trial.source.name], trial)
     with tempfile.TemporaryDirectory() as place:
         out, clock, began = Path(place) / "model", _Steps(), time.perf_counter()
         try:
-            train(trial, {"training.max_steps": STEPS}, part.train, out, listeners=(clock,))
+            train(trial, {"training.max_steps": STEPS}, part.train, out, callbacks=(clock,))
         except NearfarError as error:
-            told = reason_of(error, Path(place))
-            raise NearfarError(f"contender {contender!r} on {trial.source.name!r} would fail: {told}") from error
+            reason = reason_of(error, Path(place))
+            raise NearfarError(f"contender {contender!r} on {trial.source.name!r} would fail: {reason}") from error
         spent = time.perf_counter() - began
         recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
     stages = recipe.get("stage") or [{"batch_size": recipe["batches"]["size"], **recipe["training"]}]
     return _Pace(
-        fixed=max(0.0, spent - len(clock.times) * clock.per_step), step=clock.per_step,
+        fixed=max(0.0, spent - len(clock.times) * clock.per_step),
+        step=clock.per_step,
         stages=tuple((int(stage["batch_size"]), int(stage["epochs"])) for stage in stages),
-        most=trial.values.get("training", {}).get("max_steps"), drawn=_drawn(trial, part.train),
-    )  # fmt: skip
+        most=trial.values.get("training", {}).get("max_steps"),
+        drawn=_drawn(trial, part.train),
+    )
 
 
 def _drawn(trial: Trial, records: Records) -> int | None:

@@ -13,20 +13,15 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from nearfar.errors import NearfarError
-from nearfar.experiments.records import Record, write_record
-from nearfar.experiments.runs import Trial
-from nearfar.experiments.worker import SCRATCH
-
-ATTEMPTS = 3
-"""How often a trial is begun before its process is taken to die of it."""
-Told = Callable[[str, str], None]
-"""Called with what happened (``started``, ``done``, ``failed``, ``lost``) and the trial."""
+from nearfar.experiments.executor import ATTEMPTS, Report, Work
+from nearfar.experiments.records import write_record
+from nearfar.experiments.trial import Trial
+from nearfar.experiments.worker import SCRATCH, Outcome
 
 
 def cores() -> int:
@@ -44,8 +39,8 @@ def shares(trials: int, workers: int | None, threads: int | None, *, total: int 
     (3, (1, 1), (1, 1))
     """
     available = cores()
-    own = threads or max(1, available // max(1, total or trials))
-    return max(1, min(workers or max(1, available // own), trials)), own
+    each = threads or max(1, available // max(1, total or trials))
+    return max(1, min(workers or max(1, available // each), trials)), each
 
 
 @dataclass
@@ -64,7 +59,7 @@ class _Worker:
         self.trial = trial
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died while idle: its output has ended, too
-            self.process.stdin.write(json.dumps(asdict(trial)).encode() + b"\n")
+            self.process.stdin.write(json.dumps(trial.to_json()).encode() + b"\n")
             self.process.stdin.flush()
 
     def end(self) -> None:
@@ -77,97 +72,129 @@ class _Worker:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
+    def answers(self, piece: bytes) -> list[Outcome]:
+        """The whole lines that it has written, with this piece."""
+        *lines, self.unread = (self.unread + piece).split(b"\n")
+        return [json.loads(line) for line in lines]
 
-def run_local(
-    trials: Sequence[Trial],
-    study: Path,
-    told: Told,
-    *,
-    workers: int | None = None,
-    threads: int | None = None,
-    total: int | None = None,
-) -> None:
-    """Run all trials; a process that dies costs its own trial only, which is begun again.
-
-    Args:
-        trials: what to run, in this order.
-        study: the folder of the study, where each trial leaves its record.
-        told: is called when something happens.
-        workers: how many processes; None for as many as there are cores.
-        threads: of each process; None for one, and more where the study has fewer trials than there are cores.
-        total: trials of the whole study; None for these.
-    """
-    number, own = shares(len(trials), workers, threads, total=total)
-    waiting, begun = deque(trials), dict.fromkeys((trial.id for trial in trials), 0)
-    pool: dict[int, _Worker] = {}
-    (study / SCRATCH).mkdir(parents=True, exist_ok=True)
-    with selectors.DefaultSelector() as selector:
-
-        def start(place: int) -> None:
-            pool[place] = _start(study, place, own)
-            selector.register(pool[place].output, selectors.EVENT_READ, place)
-            assign(place)
-
-        def assign(place: int) -> None:
-            if not waiting:
-                return
-            trial = waiting.popleft()
-            begun[trial.id] += 1
-            told("started", trial.id)
-            pool[place].send(trial)
-
-        def stop(place: int) -> None:
-            selector.unregister(pool[place].output)
-            pool.pop(place).end()
-
+    def last_line(self) -> str:
+        """The last that it wrote about itself."""
         try:
-            for place in range(number):
-                start(place)
-            while any(worker.trial is not None for worker in pool.values()):
-                for key, _ in selector.select():
-                    place, worker = key.data, pool[key.data]
-                    piece = os.read(worker.output.fileno(), 65_536)
-                    if piece:
-                        for answer in _answers(worker, piece):
-                            if "error" in answer:
-                                raise NearfarError(str(answer["error"]))
-                            worker.trial = None
-                            told(str(answer["status"]), str(answer["id"]))
-                            assign(place)
-                        continue
-                    lost = worker.trial
-                    code = worker.process.wait()
-                    last = _last_words(worker.log)
-                    stop(place)
-                    if lost is not None:
-                        if begun[lost.id] >= ATTEMPTS:
-                            write_record(study, _given_up(lost, code, last), {})
-                            told("failed", lost.id)
-                        else:
-                            told("lost", lost.id)
-                            waiting.appendleft(lost)
-                    if waiting:
-                        start(place)
-        finally:
-            for place in list(pool):
-                stop(place)
+            lines = [
+                line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
+            ]
+        except OSError:
+            return ""
+        return lines[-1].strip()[:300] if lines else ""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Runs trials in processes on this machine."""
+
+    workers: int | None = None
+    """Processes; None for as many as there are cores."""
+    threads: int | None = None
+    """Of each process; None for one, and more where the study has fewer trials than there are cores."""
+
+    def processes(self, trials: int, total: int) -> int:
+        """How many of so many trials run side by side."""
+        return shares(trials, self.workers, self.threads, total=total)[0]
+
+    def run(self, work: Work, report: Report) -> None:
+        """Run all trials; a process that dies costs its own trial only, which is begun again."""
+        (work.folder / SCRATCH).mkdir(parents=True, exist_ok=True)
+        with selectors.DefaultSelector() as selector:
+            pool = _Pool(
+                work, report, selector, *shares(len(work.trials), self.workers, self.threads, total=work.total)
+            )
+            try:
+                pool.run()
+            finally:
+                pool.stop_all()
+
+
+class _Pool:
+    """The processes, the trials that wait for one, and how often each was begun."""
+
+    def __init__(
+        self, work: Work, report: Report, selector: selectors.BaseSelector, processes: int, threads: int
+    ) -> None:
+        self.work, self.report, self.selector = work, report, selector
+        self.processes, self.threads = processes, threads
+        self.waiting = deque(work.trials)
+        self.attempts = dict.fromkeys((trial.id for trial in work.trials), 0)
+        self.workers: dict[int, _Worker] = {}
+
+    def run(self) -> None:
+        for place in range(self.processes):
+            self.start(place)
+        while any(worker.trial is not None for worker in self.workers.values()):
+            for key, _ in self.selector.select():
+                place, worker = key.data, self.workers[key.data]
+                piece = os.read(worker.output.fileno(), 65_536)
+                if not piece:
+                    self.replace(place)
+                for answer in worker.answers(piece) if piece else ():
+                    if "error" in answer:
+                        raise NearfarError(answer["error"])
+                    worker.trial = None
+                    self.report(answer["status"], answer["id"])
+                    self.assign(place)
+
+    def start(self, place: int) -> None:
+        self.workers[place] = _start(self.work.folder, place, self.threads)
+        self.selector.register(self.workers[place].output, selectors.EVENT_READ, place)
+        self.assign(place)
+
+    def assign(self, place: int) -> None:
+        if self.waiting:
+            trial = self.waiting.popleft()
+            self.attempts[trial.id] += 1
+            self.report("started", trial.id)
+            self.workers[place].send(trial)
+
+    def replace(self, place: int) -> None:
+        """A process is gone: begin its trial again in a new one, or give it up."""
+        worker = self.workers[place]
+        trial, code, last = worker.trial, worker.process.wait(), worker.last_line()
+        self.stop(place)
+        if trial is not None and self.attempts[trial.id] >= ATTEMPTS:
+            write_record(self.work.folder, trial.failed(_reason(code, last)), {})
+            self.report("failed", trial.id)
+        elif trial is not None:
+            self.report("lost", trial.id)
+            self.waiting.appendleft(trial)
+        if self.waiting:
+            self.start(place)
+
+    def stop(self, place: int) -> None:
+        self.selector.unregister(self.workers[place].output)
+        self.workers.pop(place).end()
+
+    def stop_all(self) -> None:
+        for place in list(self.workers):
+            self.stop(place)
 
 
 def _start(study: Path, place: int, threads: int) -> _Worker:
     log = study / SCRATCH / f"process-{place}.log"
-    environment = {
-        **os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "false", "NEARFAR_PLACE": str(place),
-    }  # fmt: skip
+    environment = os.environ | {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "NEARFAR_PLACE": str(place),
+    }
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", "10000")
     if devices := _devices():
         environment["CUDA_VISIBLE_DEVICES"] = devices[place % len(devices)]
-    with log.open("wb") as file:
+    command = [sys.executable, "-m", "nearfar.experiments.worker", str(study)]
+    with log.open("wb") as errors:
+        pipe = subprocess.PIPE
         process = subprocess.Popen(
-            [sys.executable, "-m", "nearfar.experiments.worker", str(study)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=file, env=environment, bufsize=0, start_new_session=True,
-        )  # fmt: skip
+            command, stdin=pipe, stdout=pipe, stderr=errors, env=environment, bufsize=0, start_new_session=True
+        )
     return _Worker(process, log)
 
 
@@ -181,25 +208,8 @@ def _devices() -> list[str]:
     return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _answers(worker: _Worker, piece: bytes) -> list[dict[str, object]]:
-    *lines, worker.unread = (worker.unread + piece).split(b"\n")
-    return [json.loads(line) for line in lines]
-
-
-def _last_words(log: Path) -> str:
-    try:
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    except OSError:
-        return ""
-    return lines[-1].strip()[:300] if lines else ""
-
-
-def _given_up(trial: Trial, code: int, last: str) -> Record:
+def _reason(code: int, last: str) -> str:
     how = f"by signal {-code}" if code < 0 else f"with code {code}"
     memory = "; was there too little memory?" if code == -signal.SIGKILL else ""
-    return Record(
-        id=trial.id, data=trial.source.name, limit=trial.limit, contender=trial.contender, seed=trial.seed,
-        fold=trial.fold, metric=trial.metric, kind=trial.kind, status="failed",
-        reason=f"the process of this trial ended {ATTEMPTS} times, the last time {how}{memory}"
-        + (f" ({last})" if last else ""),
-    )  # fmt: skip
+    shown = f" ({last})" if last else ""
+    return f"the process of this trial ended {ATTEMPTS} times, the last time {how}{memory}{shown}"

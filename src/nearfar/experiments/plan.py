@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar import __version__
 from nearfar.data import Records, RowType, compare, folds, holdout, limit, row_type_of
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
+from nearfar.experiments.identity import trial_id
 from nearfar.experiments.records import Cell, DataSet, Plan
-from nearfar.experiments.runs import Source, Trial
+from nearfar.experiments.rows import digest_of, rows_of
 from nearfar.experiments.search import FOLDS
-from nearfar.experiments.study import Contender, DataTable, Study, sizes_of, with_paths
+from nearfar.experiments.study import Contender, DataTable, Range, Search, Study, sizes_of, with_paths
 from nearfar.experiments.suites import find_sets
-from nearfar.experiments.trials import digest_of, rows_of
-from nearfar.recipe import Recipe
+from nearfar.experiments.trial import Planned, Rows, Source, Trial
 from nearfar.recipe.paths import ELSEWHERE
 
-NAME = 16
-"""Hexadecimal digits of a trial's name."""
 FOLDERS: dict[str, Callable[[Any], str]] = {
     "encoder.name": lambda recipe: recipe.encoder.name,
     "objective.weighting": lambda recipe: recipe.objective.weighting,
 }
 """Keys that may be paths, and how a recipe has them."""
-IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
-"""Settings of the training that change no number."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A study that can begin."""
-
-    plan: Plan
-    trials: dict[str, Trial]
-    """Each trial once, in the order in which they run: contenders on the same fold one after the other."""
-    rows: dict[str, tuple[Records, Records | None]]
-    """All rows of each data set, and those of its official test set or its scored pairs."""
-    notes: tuple[str, ...] = ()
-    """What should be known about the rows."""
 
 
 def plan_study(study: Study) -> Planned:
     """Read the data, divide it in every way the study needs, and name the trials; all that is wrong is raised here."""
     base = study.path.absolute().parent
-    rows: dict[str, tuple[Records, Records | None]] = {}
+    rows: dict[str, Rows] = {}
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     for table in study.data:
@@ -138,94 +117,26 @@ def _trials(
                             id="", source=sources[data.name], limit=size, contender=contender.name,
                             values=with_paths(contender.values, recipes[contender.name]), seed=seed, fold=fold,
                             folds=rounds,
-                            metric=metric, kind=kinds[data.name, contender.name].value, digest=data.digest,
-                            search=None if contender.search is None else asdict(contender.search),
+                            metric=metric, kind=kinds[data.name, contender.name], digest=data.digest,
+                            search=contender.search,
                             keeps_map=seed == settings.seeds[0] and fold == 0, untrained=contender.untrained,
                             random_letters=contender.random_letters,
                         )  # fmt: skip
-                        name = identity(trial, recipes[contender.name], data)
+                        name = trial_id(trial, recipes[contender.name], data)
                         yield replace(trial, id=name, search=searches[contender.name])
 
 
-def identity(trial: Trial, recipe: Recipe, data: DataSet) -> str:
-    """The name of a trial: a hash of everything that determines its numbers, and of nothing else.
-
-    The metric is part of it only where something is chosen by it, settings or the weights that are kept.
-    """
-    digest = data.digest
-    chooses = trial.source.pairs is None and _has_dev(recipe, min(trial.limit or data.rows, data.rows))
-    told = asdict(replace(recipe, seed=trial.seed))
-    for key in IRRELEVANT:
-        del told["training"][key]
-    told["data"] = {key: told["data"][key] for key in ("dev", "limit", "per_class")}
-    if isinstance(told["data"]["dev"], str) and told["data"]["dev"] != "auto":
-        told["data"]["dev"] = _content(told["data"]["dev"])
-    told = _with_contents(told)
-    everything = {
-        "nearfar": ".".join(__version__.split(".")[:2]), "recipe": told, "data": digest, "limit": trial.limit,
-        "folds": trial.folds, "fold": trial.fold, "search": trial.search,
-        "metric": trial.metric if trial.search is not None or chooses else None,
-    }  # fmt: skip
-    if trial.untrained is not None:
-        everything["untrained"] = trial.untrained
-        everything["recipe"] = {"encoder": told["encoder"]}
-        if trial.untrained == "as-is":  # neither rows nor seeds have a part in it
-            everything |= {"data": digest.partition(" ")[2], "limit": None}
-        else:
-            everything["seed"] = trial.seed
-    if trial.random_letters:
-        everything["random_letters"] = True
-    return _digest(everything)[:NAME]
-
-
-def _has_dev(recipe: Recipe, rows: int) -> bool:
-    """Whether dev rows may be set aside."""
-    from nearfar.pipeline.data import AUTO_ROWS
-
-    return rows >= AUTO_ROWS if recipe.data.dev == "auto" else bool(recipe.data.dev)
-
-
-def _search(study: Study, contender: Contender) -> dict[str, Any] | None:
+def _search(study: Study, contender: Contender) -> Search | None:
     """The search of a contender; folders of encoders that it chooses from are found wherever a trial runs."""
-    if contender.search is None:
+    search = contender.search
+    if search is None:
         return None
-    told = asdict(contender.search)
-    for key, folder in FOLDERS.items():
-        if key in told["space"]:
-            points = (study.recipe(contender, {key: name}) for name in told["space"][key])
-            told["space"][key] = tuple(folder(recipe) for recipe in points)
-    return told
-
-
-def _with_contents(values: Any) -> Any:
-    """Folders of encoders by what is in them, wherever they are."""
-    if isinstance(values, dict):
-        return {key: _with_contents(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [_with_contents(value) for value in values]
-    if isinstance(values, str) and values.startswith("/") and Path(values).is_dir():
-        return _content(values)
-    return values
-
-
-@cache
-def _content(name: str) -> str:
-    """A digest of a file, or of all files of a folder."""
-    path = Path(name.rpartition("#")[0] or name) if "#" in name and not Path(name).exists() else Path(name)
-    if not path.exists():
-        return name
-    files = sorted(inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]
-    digest = hashlib.sha256(name.rpartition("#")[2].encode() if "#" in name else b"")
-    for file in files:
-        digest.update(f"{file.relative_to(path) if path.is_dir() else ''}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return f"content:{digest.hexdigest()}"
-
-
-def _digest(*values: object) -> str:
-    told = json.dumps(values, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    folders = {
+        key: tuple(folder(study.recipe(contender, {key: name})) for name in choices)
+        for key, folder in FOLDERS.items()
+        if not isinstance(choices := search.space.get(key, ()), Range) and key in search.space
+    }
+    return replace(search, space={**search.space, **folders})
 
 
 def _source(study: Study, table: DataTable, base: Path) -> Source:

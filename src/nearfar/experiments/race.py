@@ -1,4 +1,4 @@
-"""The race of a tune: trials fold by fold, who leads, who is dropped, and when there is no more time."""
+"""The race of a tune: the policy that runs trials fold by fold, drops who is behind, and stops when time is up."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
 from types import FrameType
+from typing import Literal
 
 from nearfar.errors import NearfarError, counted
-from nearfar.experiments.local_executor import run_local, shares
-from nearfar.experiments.records import Cell, Plan, find_record
-from nearfar.experiments.runner import Watcher
-from nearfar.experiments.runs import Trial
-from nearfar.experiments.search_space import SIMPLEST, Prepared, Request
+from nearfar.experiments.local_executor import LocalExecutor
+from nearfar.experiments.records import Plan, Record, find_record
+from nearfar.experiments.search_space import SIMPLEST, Prepared
 from nearfar.experiments.state import Clock, State
 from nearfar.experiments.statistics import FEWEST, compare, corrected_t_test
+from nearfar.experiments.trial import Trial
+from nearfar.experiments.trial_runner import TrialRunner, Watcher, leader
 from nearfar.experiments.verdicts import verdict
 
 LEAST = 3
@@ -26,6 +27,7 @@ BEHIND = 0.1
 """Dropped is who is worse than the leader with a p-value below this."""
 Place = tuple[int, int]
 """Seed and fold."""
+Outcome = Literal["best", "dropped", "failed", ""]
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,17 @@ class Line:
     """Fold by fold, up to where it was dropped."""
     seconds: float | None
     """Of a trial, on average."""
-    fate: str
-    """``best``, ``dropped``, ``failed`` or nothing."""
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Trials that run together."""
+
+    trials: Sequence[Trial]
+    processes: int
+    began: float
+    """Seconds of the clock when it began."""
 
 
 def is_behind(differences: Sequence[float], folds: int) -> bool:
@@ -75,11 +86,11 @@ class Race:
     """The contenders, how far they are, and who is still in it."""
 
     def __init__(
-        self, request: Request, prepared: Prepared, watcher: Watcher, clock: Clock, state: State, workers: int | None
+        self, prepared: Prepared, watcher: Watcher, executor: LocalExecutor, clock: Clock, state: State
     ) -> None:
-        self.request, self.prepared, self.watcher = request, prepared, watcher
-        self.clock, self.state, self.workers = clock, state, workers
-        self.out, self.plan, self.trials = request.out, prepared.planned.plan, prepared.planned.trials
+        self.prepared, self.request, self.watcher, self.executor = prepared, prepared.request, watcher, executor
+        self.clock, self.state = clock, state
+        self.plan, self.trials = prepared.planned.plan, prepared.planned.trials
         self.ids = {(cell.contender, (cell.seed, cell.fold)): cell.id for cell in self.plan.cells}
         self.places = list(dict.fromkeys((cell.seed, cell.fold) for cell in self.plan.cells))
         self.names = [SIMPLEST, *(name for name in self.plan.contenders if name != SIMPLEST)]
@@ -87,45 +98,95 @@ class Race:
         """Places that count: everybody who was in the race has finished them."""
         self.scores: dict[str, dict[Place, float]] = {name: {} for name in self.names}
         """On these places."""
-        self.out_of_it: dict[str, str] = {}
-        """Who is ``dropped`` or ``failed``."""
+        self.out_of_it: dict[str, Literal["dropped", "failed"]] = {}
         self.reasons: dict[str, str] = {}
-        self.seconds: dict[str, list[float]] = {}
+        """Why trials failed, by contender."""
+        self.seconds = {name: [record.seconds for record in self.finished_of(name).values()] for name in self.names}
         """Of every finished trial, by contender."""
-        for name in self.names:
-            found = (find_record(self.out, self.ids[name, place]) for place in self.places)
-            self.seconds[name] = [record.seconds for record in found if record is not None and record.done]
+        self.wave: Wave | None = None
+        """The trials that run, or ran last."""
         self.overhead = 0.0
-        """What a wave of trials takes beside them: processes have to start."""
+        """What a wave takes beside its trials: processes have to start."""
         self.starting: float | None = None
         """The same of the first wave, as its first trial has shown it."""
         self.needed: float | None = None
         """What a first fold and the last training would take, where that is too long."""
-        self.running: tuple[list[Trial], int, float] = ([], 1, 0.0)
-        """The trials of a wave, its processes, and when it began."""
-        self.ring: Callable[[float], None] = lambda _seconds: None
+        self.set_alarm: Callable[[float | None], None] = lambda _seconds: None
 
     @property
     def left(self) -> list[str]:
         """Who is still in the race."""
         return [name for name in self.names if name not in self.out_of_it]
 
-    def run(self, *, may_run: bool) -> None:
+    def record_of(self, name: str, place: Place) -> Record | None:
+        """The record of a contender at a place, if there is one."""
+        return find_record(self.request.out, self.ids[name, place])
+
+    def finished_of(self, name: str) -> dict[Place, Record]:
+        """The records of a contender that have scores."""
+        records = {place: self.record_of(name, place) for place in self.places}
+        return {place: record for place, record in records.items() if record is not None and record.done}
+
+    # The policy: which trials come next
+
+    def run(self, runner: TrialRunner) -> None:
         """Fold after fold, until all is done, decided, or there is no time."""
-        place = 0
-        while place < len(self.places) and not self.settled():
-            if self.enter(self.places[place]):
-                place += 1
-                continue
-            wave = self.next_wave(self.places[place:]) if may_run else []
-            if not wave or not self.run_wave(wave):
-                while place < len(self.places) and wave and self.enter(self.places[place]):
-                    place += 1
+        try:
+            with alarm() as self.set_alarm:
+                runner.run(self)
+        except TimeIsUp:
+            if not self.entered and self.needed is None and self.starting is not None:
+                self.needed = max(self.first_needs(), self.clock.spent() + self.reserve())
+            self.enter_all()
+
+    def next_trials(self) -> Sequence[Trial]:
+        """The trials of the next places; none where all is done or decided, or there is no time for more."""
+        self.set_alarm(None)
+        if self.wave is not None:
+            records = [find_record(self.request.out, trial.id) for trial in self.wave.trials]
+            taken = makespan([record.seconds for record in records if record is not None], self.wave.processes)
+            self.overhead = max(0.0, self.clock.spent() - self.wave.began - taken)
+        self.enter_all()
+        rest = self.places[len(self.entered) :]
+        trials = self.waiting(self.next_wave(rest)) if rest and not self.settled() else []
+        if trials:
+            self.wave = Wave(trials, self.processes(trials), self.clock.spent())
+            self.set_alarm(self.clock.left() - self.reserve())
+        return trials
+
+    def finished(self, record: Record) -> None:
+        """Count the seconds of a trial, show it, and look at the time."""
+        assert self.wave is not None
+        if record.done:
+            self.seconds[self.trials[record.id].contender].append(record.seconds)
+        if self.starting is None:
+            self.starting = max(0.0, self.clock.spent() - self.wave.began - record.seconds)
+        self.state.write(self.request.out, self.clock)
+        scores = {
+            name: {place: one.scores[self.plan.metric] for place, one in records.items()}
+            for name in self.left
+            if (records := self.finished_of(name))
+        }
+        best = leader(scores)
+        leads = None if best is None else f"{best[0]} leads with {best[1]:.4f} over {counted(best[2], 'fold')}"
+        done = len(self.prepared.planned.states(self.request.out).done)
+        possible = done + len(self.waiting(self.places))
+        self.watcher.trial(record, done, possible, max(0.0, self.clock.left()), leads)
+        if not self.entered:
+            self.check_first()
+        self.set_alarm(self.clock.left() - self.reserve())
+
+    # Who is in the race
+
+    def enter_all(self) -> None:
+        """Count the places that everybody has finished, in order, until it is decided who wins."""
+        while len(self.entered) < len(self.places) and not self.settled():
+            if not self.enter(self.places[len(self.entered)]):
                 return
 
     def enter(self, place: Place) -> bool:
         """Count a place that everybody has finished, and drop who is behind; False where somebody has not."""
-        records = {name: find_record(self.out, self.ids[name, place]) for name in self.left}
+        records = {name: self.record_of(name, place) for name in self.left}
         if any(record is None for record in records.values()):
             return False
         for name, record in records.items():
@@ -137,23 +198,23 @@ class Race:
                 self.reasons[name] = (record.reason or "no reason is known").splitlines()[0]
                 self.watcher.notice(f"{name} is out: its trial failed: {self.reasons[name]}")
         if not self.left:
-            told = "; ".join(f"{name}: {reason}" for name, reason in self.reasons.items())
-            raise NearfarError(f"no contender could be trained ({told}); mend the cause, and run the same command.")
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.reasons.items())
+            raise NearfarError(f"no contender could be trained ({reasons}); fix the cause, and run the same command.")
         self.entered.append(place)
         self.drop_behind()
         return True
 
     def drop_behind(self) -> None:
         """Let go of who is clearly behind the leader; the simplest stays, as the measure for all others."""
-        leader = self.leader()
+        first = self.leader()
         for name in self.left:
-            if name in (leader, SIMPLEST):
+            if name in (first, SIMPLEST):
                 continue
-            gaps = [self.scores[name][place] - self.scores[leader][place] for place in self.entered]
+            gaps = [self.scores[name][place] - self.scores[first][place] for place in self.entered]
             if is_behind(gaps, self.request.folds):
                 self.out_of_it[name] = "dropped"
                 self.watcher.notice(
-                    f"{name} is dropped: {-fmean(gaps):.4f} behind {leader} over {counted(len(gaps), 'fold')}, with a "
+                    f"{name} is dropped: {-fmean(gaps):.4f} behind {first} over {counted(len(gaps), 'fold')}, with a "
                     f"corrected p below {BEHIND:g}"
                 )
 
@@ -165,6 +226,8 @@ class Race:
         """Whether more folds could not change who wins, and need not say how sure that is."""
         rivals = [name for name in self.left if name != SIMPLEST]
         return len(self.left) == 1 or (len(rivals) <= 1 and len(self.entered) >= FEWEST)
+
+    # What fits into the time
 
     def next_wave(self, rest: Sequence[Place]) -> list[Place]:
         """The places that run next: one to begin with, then what is left of a round, as far as there is time."""
@@ -185,9 +248,8 @@ class Race:
 
     def expected(self, name: str) -> float | None:
         """The seconds of a contender's next trial: as before, or as those of others that are trained; None: unknown."""
-        trained = [each for other, found in self.seconds.items() if other != SIMPLEST for each in found]
-        everybody = [each for found in self.seconds.values() for each in found]
-        known = self.seconds[name] or trained or everybody
+        trained = [each for other, seconds in self.seconds.items() if other != SIMPLEST for each in seconds]
+        known = self.seconds[name] or trained or self.seconds[SIMPLEST]
         return fmean(known) if known else None
 
     def reserve(self) -> float:
@@ -196,126 +258,66 @@ class Race:
         return max(known, default=0.0) * self.request.folds / (self.request.folds - 1)
 
     def waiting(self, wave: Sequence[Place]) -> list[Trial]:
-        """The trials of these places that are not there yet."""
+        """The trials of these places that have no record yet."""
         wanted = {self.ids[name, place] for name in self.left for place in wave}
-        return [trial for name, trial in self.trials.items() if name in wanted and find_record(self.out, name) is None]
+        out = self.request.out
+        return [trial for name, trial in self.trials.items() if name in wanted and find_record(out, name) is None]
 
     def processes(self, trials: Sequence[Trial]) -> int:
         """How many trials run side by side."""
-        return shares(len(trials), self.workers, None, total=len(self.trials))[0]
-
-    def run_wave(self, wave: Sequence[Place]) -> bool:
-        """Run the trials of some places; False where their time was up before."""
-        trials = self.waiting(wave)
-        began, processes = self.clock.spent(), self.processes(trials)
-        self.running = (trials, processes, began)
-        try:
-            with alarm() as self.ring:
-                self.ring(self.clock.left() - self.reserve())
-                run_local(trials, self.out, self, workers=self.workers, total=len(self.trials))
-        except TimeIsUp:
-            if not self.entered and self.needed is None and self.starting is not None:
-                self.needed = max(self.first_needs(), self.clock.spent() + self.reserve())
-            return False
-        records = [find_record(self.out, trial.id) for trial in trials]
-        taken = makespan([record.seconds for record in records if record is not None], processes)
-        self.overhead = max(0.0, self.clock.spent() - began - taken)
-        return True
-
-    def __call__(self, event: str, name: str) -> None:
-        """What happens to trials, as :func:`run_local` tells it."""
-        trial = self.trials[name]
-        if event == "started":
-            return
-        if event == "lost":
-            self.watcher.notice(
-                f"the process of {trial.contender}, fold {trial.fold} is gone; the trial is begun again"
-            )
-            return
-        record = find_record(self.out, name)
-        assert record is not None
-        if record.done:
-            self.seconds[trial.contender].append(record.seconds)
-        if self.starting is None:
-            self.starting = max(0.0, self.clock.spent() - self.running[2] - record.seconds)
-        self.state.write(self.out, self.clock)
-        possible = self.there() + len(self.waiting(self.places))
-        self.watcher.trial(record, self.there(), possible, max(0.0, self.clock.left()), self.told_leader())
-        if not self.entered:
-            self.check_first()
-        self.ring(self.clock.left() - self.reserve())
+        return self.executor.processes(len(trials), len(self.trials))
 
     def check_first(self) -> None:
         """Give up a first fold that is going to take too long, rather than wait until the time is over."""
+        assert self.wave is not None
         needed = self.first_needs()
-        if needed > self.clock.total and any(find_record(self.out, trial.id) is None for trial in self.running[0]):
+        if needed > self.clock.total and any(
+            find_record(self.request.out, trial.id) is None for trial in self.wave.trials
+        ):
             self.needed = needed
             raise TimeIsUp
 
     def first_needs(self) -> float:
-        """The seconds until a first fold and the last training are over, going by the trials that are there."""
-        trials, processes, began = self.running
-        expected = [self.expected(trial.contender) or 0.0 for trial in trials]
-        return began + (self.starting or 0.0) + makespan(expected, processes) + self.reserve()
+        """The seconds until a first fold and the last training are over, going by the trials that have finished."""
+        assert self.wave is not None
+        expected = [self.expected(trial.contender) or 0.0 for trial in self.wave.trials]
+        return self.wave.began + (self.starting or 0.0) + makespan(expected, self.wave.processes) + self.reserve()
 
-    def told_leader(self) -> str | None:
-        """Who leads on the folds that all who have begun have finished; None before there are two to compare."""
-        found: dict[str, dict[Place, float]] = {}
-        for name in self.left:
-            for place in self.places:
-                record = find_record(self.out, self.ids[name, place])
-                if record is not None and record.done:
-                    found.setdefault(name, {})[place] = record.scores[self.plan.metric]
-        common = set(self.places).intersection(*found.values()) if found else set()
-        if len(found) < 2 or not common:
-            return None
-        means = {name: fmean(scores[place] for place in common) for name, scores in found.items()}
-        first = max(means, key=lambda name: means[name])
-        return f"{first} leads with {means[first]:.4f} over {counted(len(common), 'fold')}"
-
-    def there(self) -> int:
-        """How many trials are finished."""
-        found = (find_record(self.out, name) for name in self.trials)
-        return sum(record is not None and record.done for record in found)
+    # What came of it
 
     def winner(self) -> str:
         """The best mean over the folds that count; without any, the default."""
         if self.entered:
             return self.leader()
         default = self.prepared.default
-        record = find_record(self.out, self.ids[default, self.places[0]])
+        record = self.record_of(default, self.places[0])
         if record is not None and not record.done:
             raise NearfarError(
-                f"{default}, the default, could not be trained: {record.reason}; mend the cause, and try again."
+                f"{default}, the default, could not be trained: {record.reason}; fix the cause, and try again."
             )
         return default
 
     def plan_of_what_ran(self) -> Plan:
-        """The plan without folds that nobody got to, for the report."""
+        """The plan without folds that nobody got to, for the report: trials with a score that counts, or a reason."""
         if not self.entered:
             return self.plan
-        cells = tuple(cell for cell in self.plan.cells if self.counts(cell))
-        seeds = tuple(dict.fromkeys(seed for seed, _ in self.entered))
-        return replace(self.plan, cells=cells, seeds=seeds)
-
-    def counts(self, cell: Cell) -> bool:
-        """Whether a trial is part of the result, with its score or as a failure."""
-        place, record = (cell.seed, cell.fold), find_record(self.out, cell.id)
-        return (
-            place in self.entered and record is not None and (not record.done or place in self.scores[cell.contender])
-        )
+        cells = []
+        for cell in self.plan.cells:
+            place, record = (cell.seed, cell.fold), find_record(self.request.out, cell.id)
+            failed = record is not None and not record.done
+            if place in self.entered and (failed or place in self.scores[cell.contender]):
+                cells.append(cell)
+        return replace(self.plan, cells=tuple(cells), seeds=tuple(dict.fromkeys(seed for seed, _ in self.entered)))
 
     def lines(self, winner: str) -> tuple[Line, ...]:
-        """The standing of every contender, the best first."""
-        found = [
-            Line(
-                name, tuple(self.scores[name].values()), fmean(self.seconds[name]) if self.seconds[name] else None,
-                "best" if name == winner and self.entered else self.out_of_it.get(name, ""),
-            )
-            for name in self.names
-        ]  # fmt: skip
+        """What became of every contender, the best first."""
+        lines = []
+        for name in self.names:
+            seconds, scores = self.seconds[name], tuple(self.scores[name].values())
+            outcome: Outcome = "best" if name == winner and self.entered else self.out_of_it.get(name, "")
+            lines.append(Line(name, scores, fmean(seconds) if seconds else None, outcome))
         return tuple(
-            sorted(found, key=lambda line: (bool(line.fate) and line.fate != "best", -fmean(line.scores or (0.0,))))
+            sorted(lines, key=lambda line: (line.outcome in ("dropped", "failed"), -fmean(line.scores or (0,))))
         )
 
     def sentences(self, winner: str) -> Iterator[str]:
@@ -333,22 +335,16 @@ class Race:
             f"over {counted(len(self.entered), 'fold')}"
         )
         if winner == SIMPLEST:
-            yield "no training did better than none: the model is the encoder as it was, with what is fitted to it"
+            yield "no training did better than none: the model is the pretrained encoder, with what is fitted to it"
+        data, ratio = self.plan.data[0].name, 1 / (self.request.folds - 1)
         for other in dict.fromkeys((SIMPLEST, self.prepared.default)):
             if other == winner or not self.scores[other]:
                 continue
             shared = [place for place in self.entered if place in self.scores[other]]
-            runs = {
-                (self.plan.data[0].name, name, *place): self.scores[name][place]
-                for name in (winner, other)
-                for place in shared
-            }
-            found = compare(
-                runs, data=self.plan.data[0].name, contender=winner, baseline=other,
-                test_to_train=1 / (self.request.folds - 1),
-            )  # fmt: skip
-            taken = "" if found.significant else f"; {winner} is taken all the same, for its mean is the highest"
-            yield f"{verdict(found)}{taken}"
+            runs = {(data, name, *place): self.scores[name][place] for name in (winner, other) for place in shared}
+            comparison = compare(runs, data=data, contender=winner, baseline=other, test_to_train=ratio)
+            taken = "" if comparison.significant else f"; {winner} is taken all the same, for its mean is the highest"
+            yield f"{verdict(comparison)}{taken}"
         yield (
             f"the score of {winner} is a little optimistic, because it was chosen by it: measure the model on rows "
             "that took no part"
@@ -356,8 +352,8 @@ class Race:
 
 
 @contextmanager
-def alarm() -> Iterator[Callable[[float], None]]:
-    """An alarm that can be set and set again; outside of the main thread it never rings."""
+def alarm() -> Iterator[Callable[[float | None], None]]:
+    """An alarm that can be set and set again, in seconds, None for never; outside of the main thread it never rings."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda _seconds: None
         return
@@ -365,12 +361,12 @@ def alarm() -> Iterator[Callable[[float], None]]:
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise TimeIsUp
 
-    def wind(seconds: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    def set_alarm(seconds: float | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0 if seconds is None else max(seconds, 0.001))
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        yield wind
+        yield set_alarm
     finally:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0)

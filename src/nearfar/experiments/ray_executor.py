@@ -9,22 +9,20 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nearfar.data import Records
 from nearfar.errors import SettingError
-from nearfar.experiments.local_executor import ATTEMPTS, Told
-from nearfar.experiments.records import Record, write_record
-from nearfar.experiments.runs import Trial
-from nearfar.experiments.trials import Files, perform, warm_up
+from nearfar.experiments.executor import ATTEMPTS, Report, Work
+from nearfar.experiments.records import Files, Record, write_record
+from nearfar.experiments.trial import Rows, Trial
+from nearfar.experiments.trials import perform, warm_up
 from nearfar.experiments.worker import log
 
 SECONDS = 10
 """A cluster that takes longer to answer is not there."""
-Rows = tuple[Records, Records | None]
 
 
 def require_ray() -> None:
@@ -33,56 +31,50 @@ def require_ray() -> None:
         raise SettingError("--on ray needs Ray, which is not installed: pip install 'nearfar[ray]'.")
 
 
-def run_on_ray(
-    trials: Sequence[Trial],
-    rows: Mapping[str, Rows],
-    study: Path,
-    told: Told,
-    *,
-    address: str = "auto",
-    cpus: float = 1,
-    gpus: float = 0,
-) -> None:
-    """Run all trials on a cluster that is there already; what is lost with a node is begun again elsewhere.
+@dataclass(frozen=True)
+class RayExecutor:
+    """Runs trials as tasks of a cluster that is there already.
 
     The rows travel with the tasks, so the nodes need no common disk; encoders they open by name.
-
-    Args:
-        trials: what to run.
-        rows: those of each data set.
-        study: the folder of the study, on this machine.
-        told: is called when something happens.
-        address: of the cluster; ``auto`` finds the one of this machine.
-        cpus: of each trial.
-        gpus: of each trial.
     """
-    require_ray()
-    ray: Any = importlib.import_module("ray")
-    try:
-        _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-    except (OSError, ValueError) as cause:
-        raise SettingError(
-            f"no Ray cluster answers at {address!r}: start one with 'ray start --head' and join others to it with "
-            "'ray start --address HOST:6379', or leave --on ray out."
-        ) from cause
-    try:
-        _refuse_impossible(ray.cluster_resources(), cpus, gpus)
-        task = ray.remote(_perform).options(num_cpus=cpus, num_gpus=gpus, max_retries=ATTEMPTS)
-        stored = {name: ray.put(found) for name, found in rows.items() if any(t.source.name == name for t in trials)}
-        running = {task.remote(asdict(trial), stored[trial.source.name], cpus): trial for trial in trials}
-        while running:
-            (ready,), _ = ray.wait(list(running), num_returns=1)
-            trial = running.pop(ready)
-            try:
-                record, files = ray.get(ready)
-            except ray.exceptions.RayError as error:
-                record, files = _given_up(trial, error), {}
-            fresh = write_record(study, record, files)
-            log(study, ("finished" if record.done else "failed") if fresh else "repeated", trial.id)
-            told(record.status, trial.id)
-    finally:
-        ray.shutdown()
+
+    address: str = "auto"
+    """Of the cluster; ``auto`` finds the one of this machine."""
+    cpus: float = 1
+    """Of each trial."""
+    gpus: float = 0
+    """Of each trial."""
+
+    def run(self, work: Work, report: Report) -> None:
+        """Run all trials; what is lost with a node is begun again elsewhere."""
+        require_ray()
+        ray: Any = importlib.import_module("ray")
+        try:
+            _knock(self.address)
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
+        except (OSError, ValueError) as cause:
+            raise SettingError(
+                f"no Ray cluster answers at {self.address!r}: start one with 'ray start --head' and join others to it "
+                "with 'ray start --address HOST:6379', or leave --on ray out."
+            ) from cause
+        try:
+            _refuse_impossible(ray.cluster_resources(), self.cpus, self.gpus)
+            task = ray.remote(_perform).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=ATTEMPTS)
+            rows = {name: ray.put(work.rows[name]) for name in {trial.source.name for trial in work.trials}}
+            running = {task.remote(trial.to_json(), rows[trial.source.name], self.cpus): trial for trial in work.trials}
+            while running:
+                (ready,), _ = ray.wait(list(running), num_returns=1)
+                trial = running.pop(ready)
+                try:
+                    record, files = ray.get(ready)
+                except ray.exceptions.RayError as error:
+                    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+                    record, files = trial.failed(f"Ray gave the task up after {ATTEMPTS} retries: {first}"), {}
+                fresh = write_record(work.folder, record, files)
+                log(work.folder, ("finished" if record.done else "failed") if fresh else "repeated", trial.id)
+                report(record.status, trial.id)
+        finally:
+            ray.shutdown()
 
 
 def _perform(values: Mapping[str, Any], rows: Rows, cpus: float) -> tuple[Record, Files]:
@@ -94,7 +86,7 @@ def _perform(values: Mapping[str, Any], rows: Rows, cpus: float) -> tuple[Record
     warm_up()
     scratch = Path(tempfile.mkdtemp(prefix="nearfar-"))
     try:
-        return perform(Trial.of(values), scratch, rows)
+        return perform(Trial.from_json(values), scratch, rows)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -112,12 +104,3 @@ def _refuse_impossible(resources: Mapping[str, float], cpus: float, gpus: float)
             raise SettingError(
                 f"{flag} is {wanted:g}, but the whole cluster has {resources.get(name, 0):g} {name}s; ask for fewer."
             )
-
-
-def _given_up(trial: Trial, error: Exception) -> Record:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return Record(
-        id=trial.id, data=trial.source.name, limit=trial.limit, contender=trial.contender, seed=trial.seed,
-        fold=trial.fold, metric=trial.metric, kind=trial.kind, status="failed",
-        reason=f"Ray gave the task up after {ATTEMPTS} retries: {first}",
-    )  # fmt: skip

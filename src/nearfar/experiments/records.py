@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,86 @@ MEASURED = ("seconds", "cpu_seconds", "peak_mb")
 """Fields that differ from run to run; everything else follows from the trial."""
 
 Status = Literal["done", "failed"]
+Setting: TypeAlias = str | int | float | bool
+Settings: TypeAlias = dict[str, Setting]
+"""Dotted recipe keys to values."""
+Files: TypeAlias = dict[str, bytes]
+"""What a trial keeps beside its record, by the names of the files."""
+
+
+class SearchPoint(TypedDict):
+    """Settings that a search tried."""
+
+    settings: Settings
+    scores: list[float]
+    """Of the inner folds, or of the evaluations on the dev rows."""
+    status: Literal["done", "pruned", "failed"]
+    reason: NotRequired[str]
+    """Why it failed."""
+
+
+class Histogram(TypedDict):
+    """How often cosines lie between two edges."""
+
+    edges: list[float]
+    positive: list[int]
+    random: list[int]
+
+
+class Space(TypedDict):
+    """What pictures of an embedding space need."""
+
+    histogram: Histogram
+    layers: list[float | None]
+    """The anisotropy behind each layer."""
+    texts: int
+    positives: int
+    """Positive pairs that were measured."""
+
+
+class ClassFigures(TypedDict):
+    """What predictions of classes are worth."""
+
+    scores: dict[str, float]
+    per_class: dict[str, dict[str, float]]
+    labels: list[str]
+    confusion: list[list[int]]
+
+
+class Result(TypedDict, total=False):
+    """What a finished trial has come to: fields of its :class:`Record`."""
+
+    settings: Settings
+    searched: list[SearchPoint]
+    scores: dict[str, float]
+    per_class: dict[str, dict[str, float]]
+    labels: list[str]
+    confusion: list[list[int]]
+    geometry: dict[str, dict[str, float]]
+    space: dict[str, Space]
+    before: dict[str, float]
+    texts: int
+    test: int
+    notes: list[str]
+    recipe: dict[str, Any]
+
+
+class Prediction(TypedDict, total=False):
+    """What a model said of a test row."""
+
+    row: int
+    """From 0, among the usable rows of the data file."""
+    text: str
+    text_a: str
+    text_b: str
+    anchor: str
+    positive: str
+    negative: str
+    label: str
+    score: float
+    predicted: str | float | list[float]
+    """The class; for pairs the cosine, for triplets both cosines."""
+    probabilities: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +183,10 @@ class Record:
     metric: str
     kind: str = "classes"
     """What the rows are, as in :class:`DataSet`."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """What the search chose: dotted recipe keys to values; empty without a search."""
-    searched: list[dict[str, Any]] = field(default_factory=list)
-    """The points of the search, in order: ``settings``, ``scores`` of the inner folds, ``status`` done, pruned or
-    failed, with a ``reason``."""
+    settings: Settings = field(default_factory=dict)
+    """What the search chose; empty without a search."""
+    searched: list[SearchPoint] = field(default_factory=list)
+    """The points of the search, in order."""
     reason: str | None = None
     """Why a trial failed."""
     scores: dict[str, float] = field(default_factory=dict)
@@ -119,11 +198,10 @@ class Record:
     geometry: dict[str, dict[str, float]] = field(default_factory=dict)
     """``before`` and ``after`` training: ``alignment``, ``uniformity``, ``anisotropy`` and ``effective_rank`` of the
     test texts."""
-    space: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """``before`` and ``after`` training, where scored pairs are the test: ``histogram`` of cosines, ``layers`` with the
-    anisotropy behind each, and how many ``texts`` and like ``positives`` were measured."""
+    space: dict[str, Space] = field(default_factory=dict)
+    """``before`` and ``after`` training, where scored pairs are the test."""
     before: dict[str, float] = field(default_factory=dict)
-    """The scores of the encoder as it was, where scored pairs are the test."""
+    """The scores of the pretrained encoder, where scored pairs are the test."""
     texts: int = 0
     """Rows that were trained on."""
     test: int = 0
@@ -296,12 +374,7 @@ def read_records(study: Path) -> list[Record]:
 
 
 def read_predictions(record: Record) -> list[dict[str, Any]]:
-    """One entry for each test row, where something is predicted for single rows.
-
-    ``row`` (from 0, among the usable rows of the data file), ``text`` or ``text_a`` and ``text_b``, then ``label``,
-    ``predicted`` and ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for
-    pairs; for triplets ``anchor``, ``positive``, ``negative`` and both cosines. None for scored pairs of other files.
-    """
+    """One entry for each test row; none where scored pairs of other files are the test."""
     return _lines(_folder(record) / PREDICTIONS)
 
 

@@ -1,65 +1,20 @@
-"""One training of a contender on given rows: what a trial is made of, and every point of its search."""
+"""One training of a contender on given rows, of one task or of several: what a trial and its search are made of."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Records
-from nearfar.experiments.study import with_key
+from nearfar.experiments.rows import columns_of
+from nearfar.experiments.study import Values, with_key
+from nearfar.experiments.trial import Trial
 
 if TYPE_CHECKING:
     from nearfar.recipe import Recipe
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where the rows of a trial come from."""
-
-    name: str
-    file: str
-    """Where it is."""
-    given: str
-    """As the study file has it, which is what a record says."""
-    test: str | None = None
-    layout: dict[str, Any] = field(default_factory=dict)
-    invalid: str = "refuse"
-    pairs: dict[str, str] | None = None
-    """Files of scored pairs to test on, by the names of their sets, in place of ``test``."""
-    pairs_limit: int | None = None
-    """How many pairs of each file; None for all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """All that a trial needs, as JSON has it."""
-
-    id: str
-    source: Source
-    limit: int | None
-    contender: str
-    values: dict[str, Any]
-    """The recipe without data and seed."""
-    seed: int
-    fold: int
-    folds: int
-    metric: str
-    kind: str
-    digest: str
-    """Of the rows, which must be those that the study was planned with."""
-    search: dict[str, Any] | None = None
-    keeps_map: bool = False
-    untrained: str | None = None
-    """What is tested in place of a training; None trains."""
-    random_letters: bool = False
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Trial:
-        """The trial that ``dataclasses.asdict`` took apart."""
-        return cls(**{**values, "source": Source(**values["source"])})
+    from nearfar.recipe.tasks import TaskRecipe
+    from nearfar.training import Callback
 
 
 def train(
@@ -70,58 +25,57 @@ def train(
     *,
     dev: Records | None = None,
     test: Records | None = None,
-    listeners: tuple[Any, ...] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, dict[str, float]]:
     """Train the contender at a point of its search on these rows; returns the scores on dev and test rows, if any."""
-    from nearfar.pipeline import train as train_recipe
+    from nearfar import pipeline
 
-    data: dict[str, Any] = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
+    data: Values = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
     if trial.source.pairs is None:  # where a dev file of scored pairs has columns of other names
         data |= {key: name for key, (name, _) in columns_of(records).items()}
     recipe = recipe_of(trial, settings, {**data, "train": "memory:train"})
     rows = {"train": records, "dev": dev, "test": test}
-    summary = train_recipe(recipe, out, data=rows, callbacks=listeners)
-    return {split: dict(summary.report(split).scores) for split in summary.reports}
+    summary = pipeline.train(recipe, out, data=rows, callbacks=callbacks)
+    return {name: dict(summary.report(name).scores) for name in summary.reports}
+
+
+def train_tasks(trial: Trial, out: Path) -> tuple[dict[str, float], int]:
+    """Train all tasks of a contender; returns the score of each on its dev rows, and how many these are."""
+    from nearfar import pipeline
+
+    recipe = task_recipe_of(trial.values, trial.seed, f"contender {trial.contender}")
+    summary = pipeline.train(recipe, out)
+    reports = summary.reports["dev"]
+    scores = {name: float(report.scores[summary.metrics[name]]) for name, report in reports.items()}
+    return scores, sum(report.rows for report in reports.values())
 
 
 def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]) -> Recipe:
-    """The recipe of a run. What ``auto`` would decide by the clock is decided here: numbers must not depend on it."""
-    import torch
-
+    """The recipe of a trial at a point of its search, on this data."""
     from nearfar.recipe import build_recipe
 
-    values: dict[str, Any] = {**trial.values, "seed": trial.seed}
+    values: Values = {**trial.values, "seed": trial.seed, "data": dict(data)}
     for key, value in settings.items():
         values = with_key(values, key, value)
-    training: dict[str, Any] = {"keep_checkpoints": 1, **values.get("training", {})}
-    if training.get("precision", "auto") == "auto" and not torch.cuda.is_available():
-        training["precision"] = "fp32"
+    training = _decided(values.get("training", {}))
     if trial.source.pairs is None and training.get("metric", "auto") == "auto":
         training["metric"] = trial.metric
-    return build_recipe({**values, "data": dict(data), "training": training}, where=f"contender {trial.contender}")
+    return build_recipe({**values, "training": training}, where=f"contender {trial.contender}")
 
 
-def columns_of(records: Records) -> dict[str, tuple[str, Sequence[object]]]:
-    """The columns that rows are written in, by the keys of a recipe that name them: the name and the values."""
-    names = {1: ("text",), 2: ("text_a", "text_b"), 3: ("anchor", "positive", "negative")}[len(records.texts)]
-    texts = zip(names, records.texts, strict=True)
-    columns: dict[str, tuple[str, Sequence[object]]] = dict(zip(("text", "pair", "negative"), texts, strict=False))
-    for key, values in (
-        ("label", records.labels),
-        ("score", records.scores),
-        ("query_id", records.queries),
-        ("doc_id", records.documents),
-    ):
-        if values is not None:
-            columns[key] = (key, values)
-    return columns
+def task_recipe_of(values: Values, seed: int, where: str) -> TaskRecipe:
+    """The recipe of a trial of several tasks."""
+    from nearfar.recipe.tasks import build_task_recipe
+
+    training = _decided(values.get("training", {}))
+    return build_task_recipe({**values, "seed": seed, "training": training}, where=where)
 
 
-def write_rows(records: Records, path: Path) -> dict[str, str]:
-    """Write rows as a file that is read back to the same rows; returns which column is which."""
-    columns = columns_of(records)
-    names = {key: name for key, (name, _) in columns.items()}
-    with path.open("w", encoding="utf-8") as file:
-        for row in zip(*(values for _, values in columns.values()), strict=True):
-            file.write(json.dumps(dict(zip(names.values(), row, strict=True))) + "\n")
-    return names
+def _decided(training: Values) -> Values:
+    """Settings of a training with what ``auto`` would decide by the clock: numbers must not depend on it."""
+    import torch
+
+    settings: Values = {"keep_checkpoints": 1, **training}
+    if settings.get("precision", "auto") == "auto" and not torch.cuda.is_available():
+        settings["precision"] = "fp32"
+    return settings

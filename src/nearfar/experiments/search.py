@@ -9,11 +9,14 @@ import importlib.util
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from nearfar.data import Records, folds, holdout
 from nearfar.errors import NearfarError, SettingError
-from nearfar.experiments.runs import Trial, train
+from nearfar.experiments.records import SearchPoint, Setting, Settings
+from nearfar.experiments.runs import train
+from nearfar.experiments.study import Choices, Range, Search
+from nearfar.experiments.trial import Trial
 from nearfar.seeds import stream
 from nearfar.training import Callback, EvaluationEntry
 
@@ -26,19 +29,19 @@ BEFORE_PRUNING = 4
 """Points that are judged in full, so that there is a median to fall short of."""
 
 
-def number_of_points(search: Mapping[str, Any]) -> int:
+def number_of_points(search: Search) -> int:
     """How many points a search tries.
 
-    >>> number_of_points({"method": "grid", "trials": None, "space": {"a": [1, 2], "b": [1, 2, 3]}})
+    >>> number_of_points(Search(method="grid", space={"a": (1, 2), "b": (1, 2, 3)}))
     6
     """
-    if search["method"] != "grid":
-        return int(search["trials"] or POINTS)
-    points = math.prod(len(values) for values in search["space"].values())
-    return min(points, search["trials"] or points)
+    if search.method != "grid":
+        return search.trials or POINTS
+    points = math.prod(len(values) for values in search.space.values() if not isinstance(values, Range))
+    return min(points, search.trials or points)
 
 
-def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[Settings, list[SearchPoint]]:
     """The best point of the trial's search space, and all points that were tried, in order.
 
     Every point is judged by the same inner split. A point whose score falls below the median of the earlier ones at the
@@ -56,30 +59,30 @@ def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[dict
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     search = trial.search
     assert search is not None
-    space: dict[str, Any] = search["space"]
     study = optuna.create_study(
-        direction="maximize", sampler=_sampler(search, stream(trial.seed, "search", trial.fold) % 2**32),
+        direction="maximize",
+        sampler=_sampler(search, stream(trial.seed, "search", trial.fold) % 2**32),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=BEFORE_PRUNING, n_warmup_steps=0),
-    )  # fmt: skip
-    tried: list[dict[str, Any]] = []
+    )
+    points: list[SearchPoint] = []
+    judge = _by_folds if search.dev is None else _by_share
 
-    def judge(point: optuna.Trial) -> float:
-        settings = {key: _suggest(point, key, values) for key, values in space.items()}
-        entry: dict[str, Any] = {"settings": settings, "scores": [], "status": "pruned"}
-        tried.append(entry)
-        judged = _by_share if search["dev"] else _by_folds
+    def score(suggestions: optuna.Trial) -> float:
+        settings = {key: _suggest(suggestions, key, values) for key, values in search.space.items()}
+        point: SearchPoint = {"settings": settings, "scores": [], "status": "pruned"}
+        points.append(point)
         try:
-            value = judged(trial, settings, records, scratch / f"point-{len(tried)}", point, entry["scores"])
+            value = judge(trial, point, records, scratch / f"point-{len(points)}", suggestions)
         except NearfarError as error:
-            entry.update(status="failed", reason=str(error).replace(f"{scratch}/", ""))
+            point["status"], point["reason"] = "failed", str(error).replace(f"{scratch}/", "")
             raise
-        entry["status"] = "done"
+        point["status"] = "done"
         return value
 
-    study.optimize(judge, n_trials=number_of_points(search), catch=(NearfarError,))
-    if not any(entry["status"] == "done" for entry in tried):
-        raise NearfarError(f"no point of the search could be trained; the first: {tried[0]['reason']}")
-    return dict(tried[study.best_trial.number]["settings"]), tried
+    study.optimize(score, n_trials=number_of_points(search), catch=(NearfarError,))
+    if not any(point["status"] == "done" for point in points):
+        raise NearfarError(f"no point of the search could be trained; the first: {points[0]['reason']}")
+    return dict(points[study.best_trial.number]["settings"]), points
 
 
 def require_optuna() -> None:
@@ -88,72 +91,69 @@ def require_optuna() -> None:
         raise SettingError("a search needs Optuna, which is not installed: pip install 'nearfar[search]'.")
 
 
-def _by_folds(
-    trial: Trial, settings: Mapping[str, Any], records: Records, out: Path, point: optuna.Trial, scores: list[float]
-) -> float:
+def _by_folds(trial: Trial, point: SearchPoint, records: Records, out: Path, suggestions: optuna.Trial) -> float:
+    """The mean score of a point over inner folds."""
     import optuna
 
     assert trial.search is not None
-    k = trial.search["folds"] or FOLDS
+    k, scores = trial.search.folds or FOLDS, point["scores"]
     for place, (inside, outside) in enumerate(folds(records, k, seed=stream(trial.seed, "inner", trial.fold) % 2**31)):
-        found = train(
-            trial, settings, records.take(inside), out.with_name(f"{out.name}-{place}"), test=records.take(outside)
-        )
-        scores.append(_number(found["test"], trial.metric))
-        point.report(sum(scores) / len(scores), step=place)
-        if point.should_prune() and place + 1 < k:
+        folder = out.with_name(f"{out.name}-{place}")
+        reports = train(trial, point["settings"], records.take(inside), folder, test=records.take(outside))
+        scores.append(_finite(reports["test"], trial.metric))
+        suggestions.report(sum(scores) / len(scores), step=place)
+        if suggestions.should_prune() and place + 1 < k:
             raise optuna.TrialPruned
     return sum(scores) / len(scores)
 
 
-def _by_share(
-    trial: Trial, settings: Mapping[str, Any], records: Records, out: Path, point: optuna.Trial, scores: list[float]
-) -> float:
+def _by_share(trial: Trial, point: SearchPoint, records: Records, out: Path, suggestions: optuna.Trial) -> float:
+    """The score of a point on a share of the rows."""
     assert trial.search is not None
+    assert trial.search.dev is not None
     seed = stream(trial.seed, "inner", trial.fold) % 2**31
-    rest, apart = holdout(records, trial.search["dev"], seed=seed, name="search")
-    watcher = _Watcher(point, trial.metric, scores)
-    found = train(trial, settings, records.take(rest), out, dev=records.take(apart), listeners=(watcher,))
-    return _number(found["dev"], trial.metric)
+    rest, apart = holdout(records, trial.search.dev, seed=seed, name="search")
+    pruner = _Pruner(suggestions, trial.metric, point["scores"])
+    reports = train(trial, point["settings"], records.take(rest), out, dev=records.take(apart), callbacks=(pruner,))
+    return _finite(reports["dev"], trial.metric)
 
 
-def _number(scores: Mapping[str, float], metric: str) -> float:
-    """The score of a point; NearfarError where it is none."""
+def _finite(scores: Mapping[str, float], metric: str) -> float:
+    """The score of a point; NearfarError where it is no number."""
     if not math.isfinite(scores[metric]):
         raise NearfarError(f"the score {metric} is {scores[metric]}; the model computes no numbers.")
     return scores[metric]
 
 
-class _Watcher(Callback):
+class _Pruner(Callback):
     """Reports the dev score of every evaluation, and ends a training that is behind."""
 
-    def __init__(self, point: optuna.Trial, metric: str, scores: list[float]) -> None:
-        self.point, self.metric, self.scores = point, metric, scores
+    def __init__(self, suggestions: optuna.Trial, metric: str, scores: list[float]) -> None:
+        self.suggestions, self.metric, self.scores = suggestions, metric, scores
 
     def evaluation(self, entry: EvaluationEntry) -> None:
         import optuna
 
         self.scores.append(entry["scores"][self.metric])
-        self.point.report(max(self.scores), step=len(self.scores))
-        if self.point.should_prune():
+        self.suggestions.report(max(self.scores), step=len(self.scores))
+        if self.suggestions.should_prune():
             raise optuna.TrialPruned
 
 
-def _sampler(search: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
+def _sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
     import optuna
 
-    if search["method"] == "grid":
-        grid = {key: list(values) for key, values in search["space"].items()}
+    if search.method == "grid":
+        grid = {key: list(values) for key, values in search.space.items() if not isinstance(values, Range)}
         return optuna.samplers.GridSampler(grid, seed=seed)
-    if search["method"] == "random":
+    if search.method == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     return optuna.samplers.TPESampler(seed=seed)
 
 
-def _suggest(point: optuna.Trial, key: str, values: Any) -> Any:
-    if not isinstance(values, Mapping):
-        return point.suggest_categorical(key, list(values))
-    low, high, log = values["low"], values["high"], values["log"]
-    if isinstance(low, int) and isinstance(high, int):
-        return point.suggest_int(key, low, high, log=log)
-    return point.suggest_float(key, low, high, log=log)
+def _suggest(suggestions: optuna.Trial, key: str, values: Choices) -> Setting:
+    if not isinstance(values, Range):
+        return cast(Setting, suggestions.suggest_categorical(key, list(values)))
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return suggestions.suggest_int(key, values.low, values.high, log=values.log)
+    return suggestions.suggest_float(key, values.low, values.high, log=values.log)

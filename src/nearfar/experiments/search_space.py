@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from nearfar.data import Layout, Records, RowType, pair_targets, read, target_problems, without_contradictions
 from nearfar.errors import DataError, Problem, RecipeError, SettingError, counted
-from nearfar.experiments.plan import Planned, plan_study
-from nearfar.experiments.study import ELSEWHERE, Contender, DataTable, Study, StudyTable, with_key
+from nearfar.experiments.plan import plan_study
+from nearfar.experiments.study import ELSEWHERE, Contender, DataTable, Study, StudyTable, Values, with_key
+from nearfar.experiments.trial import Planned
 from nearfar.recipe import Override, build_recipe
 
 ROUNDS = 4
@@ -23,11 +24,12 @@ FROZEN = {"max_steps": 1, "learning_rate": 1e-12}
 RATE = 1e-4
 """A second learning rate for cross-entropy, beside its usual 5e-5: few rows make few steps."""
 COMBO = {
-    "name": "blend", "weights": {"contrast": 0.1, "squares": 0.9},
+    "name": "blend",
+    "weights": {"contrast": 0.1, "squares": 0.9},
     "parts": {"contrast": {"name": "batch-softmax"}, "squares": {"name": "cosine-mse"}},
-}  # fmt: skip
+}
 WHERE = "nearfar tune"
-Ways = dict[str, dict[str, Any]]
+Ways = dict[str, Values]
 """Contenders: names to recipe tables."""
 
 
@@ -52,6 +54,7 @@ class Request:
 class Prepared:
     """A tune that can begin."""
 
+    request: Request
     planned: Planned
     row_type: RowType
     default: str
@@ -105,12 +108,15 @@ def prepare(request: Request) -> Prepared:
     fixed = {".".join(override.path) for override in request.settings}
     ways = contenders_for(row_type, len(records), classes=len(records.classes()), fixed=fixed)
     settings = StudyTable(
-        name=f"tune {table.name}", seeds=tuple(request.seed + number for number in range(request.rounds)),
-        folds=request.folds, metric=request.metric, baseline=SIMPLEST,  # type: ignore[arg-type]
-    )  # fmt: skip
-    contenders = tuple(Contender(name, _laid_over(shared, own), own, None, {}) for name, own in ways.items())
+        name=f"tune {table.name}",
+        seeds=tuple(range(request.seed, request.seed + request.rounds)),
+        folds=request.folds,
+        metric=request.metric,  # type: ignore[arg-type]  # one of SCORES
+        baseline=SIMPLEST,
+    )
+    contenders = tuple(Contender(name, _laid_over(shared, values), values, None, {}) for name, values in ways.items())
     study = Study(Path.cwd() / "tune.toml", WHERE, settings, (table,), contenders)
-    return Prepared(plan_study(study), row_type, next(iter(ways)))
+    return Prepared(request, plan_study(study), row_type, next(iter(ways)))
 
 
 def _check(request: Request) -> None:
@@ -126,11 +132,11 @@ def _check(request: Request) -> None:
         raise SettingError("the data is read more than once, so it cannot be -, standard input; name a file.")
 
 
-def _settings(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(request: Request) -> tuple[Values, Values]:
     """The recipe that all contenders share, and the columns of the file."""
-    problems = []
-    shared: dict[str, Any] = {"data": {"dev": 0.0}}
-    columns: dict[str, Any] = {}
+    problems: list[Problem] = []
+    shared: Values = {"data": {"dev": 0.0}}
+    columns: Values = {}
     for override in request.settings:
         key = ".".join(override.path)
         if override.path[0] in ("objective", "stage"):
@@ -155,19 +161,17 @@ def _settings(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
     return shared, columns
 
 
-def _laid_over(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of a contender: what it says itself wins, key by key."""
-    return {**shared, **{name: {**shared.get(name, {}), **table} for name, table in own.items()}}
+def _laid_over(shared: Values, values: Values) -> Values:
+    """The recipe of a contender: its own values win, key by key."""
+    return {**shared, **{name: {**shared.get(name, {}), **table} for name, table in values.items()}}
 
 
-def _varied(plain: dict[str, Any], fixed: Collection[str]) -> Ways:
+def _varied(plain: Values, fixed: Collection[str]) -> Ways:
     """Cross-entropy once more, with whatever of pooling and learning rate the user has left open."""
     pools, hurries = "encoder.pooling" not in fixed, "training.learning_rate" not in fixed
     name = "cross-entropy" + " on the mean" * pools + f" at {RATE:g}" * hurries
-    changed = {
-        **({"encoder": {"pooling": "mean"}} if pools else {}),
-        **({"training": {"learning_rate": RATE}} if hurries else {}),
-    }
+    changed: Values = {"encoder": {"pooling": "mean"}} if pools else {}
+    changed |= {"training": {"learning_rate": RATE}} if hurries else {}
     return {name: {**plain, **changed}} if changed else {}
 
 

@@ -1,21 +1,34 @@
-"""What a tune remembers from call to call: what was asked for, and the time that was spent."""
+"""What a tune keeps from call to call: what was asked for, and the time that was spent."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from nearfar.errors import OutputError
-from nearfar.experiments.runner import LOCK
-from nearfar.experiments.search_space import Prepared, Request
+from nearfar.experiments.search_space import Prepared
+from nearfar.experiments.study import Values
+from nearfar.experiments.trial_runner import LOCK
 from nearfar.experiments.worker import SCRATCH
 from nearfar.files import write_atomic
 
 STATE = "tune.json"
 FORMAT = 1
+
+
+class Identity(TypedDict):
+    """What must be the same for a tune to go on."""
+
+    rows: str
+    kind: str
+    folds: int
+    rounds: int
+    metric: str
+    seed: int
+    settings: Values
 
 
 class Clock:
@@ -35,9 +48,9 @@ class Clock:
 
 @dataclass
 class State:
-    """What is remembered from call to call."""
+    """What is kept from call to call."""
 
-    identity: dict[str, Any]
+    identity: Identity
     spent: float = 0.0
     searched: float | None = None
     """The minutes for which there was nothing more to try."""
@@ -49,29 +62,26 @@ class State:
     def write(self, out: Path, clock: Clock) -> None:
         """Keep it in the folder, with the time that was spent until now."""
         self.spent = clock.spent()
-        values = {"format": FORMAT, "identity": self.identity, "spent": round(self.spent, 3),
-                  "searched": self.searched, "refit": self.refit, "fitted": self.fitted}  # fmt: skip
+        values = {"format": FORMAT, **asdict(self), "spent": round(self.spent, 3)}
         write_atomic(out / STATE, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
-def identity_of(request: Request, prepared: Prepared) -> dict[str, Any]:
+def identity_of(prepared: Prepared) -> Identity:
     """What must be the same for a tune to go on."""
-    plan = prepared.planned.plan
-    keys = {".".join(override.path): override.value for override in request.settings}
-    told = {
+    plan, request = prepared.planned.plan, prepared.request
+    settings = {".".join(override.path): override.value for override in request.settings}
+    return {
         "rows": plan.data[0].digest[:16],
         "kind": prepared.row_type.value,
         "folds": request.folds,
         "rounds": request.rounds,
         "metric": plan.metric,
         "seed": request.seed,
-        "settings": keys,
+        "settings": json.loads(json.dumps(settings, default=str)),
     }
-    found: dict[str, Any] = json.loads(json.dumps(told, default=str))
-    return found
 
 
-def open_state(out: Path, identity: dict[str, Any]) -> State:
+def open_state(out: Path, identity: Identity) -> State:
     """What was done in this folder before, if it was the same tune."""
     if out.exists() and not out.is_dir():
         raise OutputError(f"{out}: this is a file; give a folder with --out.")
@@ -89,10 +99,12 @@ def open_state(out: Path, identity: dict[str, Any]) -> State:
         raise OutputError(
             f"{path}: this cannot be read ({cause}). Choose another --out, or remove the folder."
         ) from cause
-    other = [key for key in identity if identity[key] != before.get(key)]
+    other = [
+        f"{key}: {before.get(key)!r}, not {value!r}" for key, value in identity.items() if value != before.get(key)
+    ]
     if other or values.get("format") != FORMAT:
-        told = ", ".join(f"{key}: {before.get(key)!r}, not {identity[key]!r}" for key in other) or "another format"
         raise OutputError(
-            f"{out}: another tune is in this folder ({told}). Choose another --out, or remove the folder."
+            f"{out}: another tune is in this folder ({', '.join(other) or 'another format'}). Choose another --out, or "
+            "remove the folder."
         )
     return state

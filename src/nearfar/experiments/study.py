@@ -142,6 +142,9 @@ class Range:
     log: Annotated[bool, Key("Whether their logarithms are drawn evenly.")] = False
 
 
+Choices: TypeAlias = tuple[str | int | float | bool, ...] | Range
+
+
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """Settings that are chosen on the training texts of each fold; its test texts take no part."""
@@ -153,10 +156,16 @@ class Search:
         float | None,
         Key("A share of the training texts to judge points by, in place of inner folds.", above=0, below=1),
     ] = None
-    space: Annotated[
-        dict[str, tuple[str | int | float | bool, ...] | Range],
-        Key("Recipe keys to a list of values, or to { low, high, log }."),
-    ]
+    space: Annotated[dict[str, Choices], Key("Recipe keys to a list of values, or to { low, high, log }.")]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Search:
+        """The search that ``dataclasses.asdict`` took apart."""
+        space = {
+            key: Range(**choices) if isinstance(choices, Mapping) else tuple(choices)
+            for key, choices in values["space"].items()
+        }
+        return cls(**{**values, "space": space})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,7 +448,7 @@ def _with_fractions(study: Study, contender: Contender) -> Contender:
     if contender.search is None:
         return contender
 
-    def meant(key: str, choices: tuple[str | int | float | bool, ...] | Range) -> Any:
+    def meant(key: str, choices: Choices) -> Any:
         if not (isinstance(choices, Range) and isinstance(choices.low, int) and isinstance(choices.high, int)):
             return choices
         try:
@@ -504,9 +513,7 @@ def _check_untrained(study: Study, contender: Contender) -> list[Problem]:
     ]  # fmt: skip
 
 
-def _check_choices(
-    study: Study, contender: Contender, key: str, choices: tuple[str | int | float | bool, ...] | Range
-) -> list[Problem]:
+def _check_choices(study: Study, contender: Contender, key: str, choices: Choices) -> list[Problem]:
     assert contender.search is not None
     said = f"search.space of {contender.name!r}: {key}"
     if key == "seed" or key.startswith(("data.", "stage")):

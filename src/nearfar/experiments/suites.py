@@ -1,4 +1,4 @@
-"""Scored pairs as the test of trials whose own rows have nothing to be tested by, such as plain texts.
+"""Scored pairs as the test of trials whose training rows have nothing to be tested by, such as plain texts.
 
 The sets travel as one table of pairs, the label of a pair being the name of its set.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from nearfar.data import Records, limit, read
 from nearfar.errors import DataError, Problem, counted
 from nearfar.experiments.diagnostics import POSITIVES, space_of
+from nearfar.experiments.records import Space
 from nearfar.seeds import generator
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def find_sets(
     """
     from nearfar.evaluation import read_suite
 
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     problems: list[Problem] = []
     for place in places:
         try:
@@ -54,11 +55,11 @@ def find_sets(
             problems.extend(error.problems)
             continue
         for name, file in named.items():
-            number = 1 + sum(other == name or other.startswith(f"{name} (") for other in found)
-            found[name if number == 1 else f"{name} ({number})"] = file
+            number = 1 + sum(other == name or other.startswith(f"{name} (") for other in files)
+            files[name if number == 1 else f"{name} ({number})"] = file
     if problems:
         raise DataError(problems)
-    return found
+    return files
 
 
 def set_name(file: str) -> str:
@@ -127,24 +128,26 @@ def random_letters(records: Records, seed: int) -> Records:
     return replace(records, texts=tuple([drawn(text) for text in column] for column in records.texts))
 
 
-def examine(model: Model, records: Records, *, batch_size: int) -> dict[str, Any]:
-    """What a model is worth on the sets, and what its space looks like.
+@dataclass(frozen=True)
+class Examined:
+    """What a model is worth on sets of scored pairs, and the geometry of a fixed sample of their texts."""
 
-    Returns ``scores``, the mean under ``spearman`` and that of each set under ``SET/spearman``, as fractions;
-    ``geometry`` and ``space`` as a record has them, of a fixed sample of the texts; and ``notes``.
+    scores: dict[str, float]
+    """The mean under ``spearman`` and that of each set under ``SET/spearman``, as fractions."""
+    geometry: dict[str, float]
+    space: Space
+    notes: list[str]
 
-    Args:
-        model: an encoder of single texts.
-        records: the sets, as :func:`merged` has them.
-        batch_size: texts that are encoded together.
-    """
+
+def examine(model: Model, records: Records, *, batch_size: int) -> Examined:
+    """What a model is worth on the sets, as :func:`merged` has them, and what its space looks like."""
     from nearfar.evaluation import evaluate_suite
     from nearfar.pipeline.geometry import Positives, positive_pairs
 
     sets = sets_of(records)
     report = evaluate_suite(model, sets, batch_size=batch_size)
-    like = [positive_pairs(one.records) for one in sets]
-    left, right = ([text for one in like for text in getattr(one, side)] for side in ("left", "right"))
+    pairs = [positive_pairs(one.records) for one in sets]
+    left, right = ([text for one in pairs for text in getattr(one, side)] for side in ("left", "right"))
     chosen = sorted(generator(0, "like pairs").permutation(len(left))[:POSITIVES].tolist())
     positives = Positives([left[place] for place in chosen], [right[place] for place in chosen], "")
     texts = list(dict.fromkeys(text for side in records.texts for text in side))
@@ -154,4 +157,4 @@ def examine(model: Model, records: Records, *, batch_size: int) -> dict[str, Any
         notes.append(f"the mean is that of {', '.join(report.averaged)}")
     scores = {METRIC: report.mean / 100}
     scores |= {f"{name}/{METRIC}": one.spearman / 100 for name, one in report.sets.items()}
-    return {"scores": scores, "geometry": geometry, "space": space, "notes": notes}
+    return Examined(scores, geometry, space, notes)

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.errors import Interrupted, counted
-from nearfar.experiments.plan import Planned
+from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.race import Line, Race
-from nearfar.experiments.records import STUDY, TRIALS, Plan, clear_leftovers, find_record, plan_text
-from nearfar.experiments.runner import Watcher, alone, interruptible
+from nearfar.experiments.records import STUDY, TRIALS, Plan, find_record, plan_text
 from nearfar.experiments.runs import recipe_of
 from nearfar.experiments.search_space import Prepared, Request, prepare
 from nearfar.experiments.state import Clock, State, identity_of, open_state
-from nearfar.experiments.worker import SCRATCH
+from nearfar.experiments.trial_runner import TrialRunner, Watcher
 from nearfar.files import write_atomic
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ class Tuned:
     metric: str
     lines: tuple[Line, ...]
     """The best first, who was dropped or failed last."""
-    told: tuple[str, ...]
-    """Sentences, without full stops."""
+    sentences: tuple[str, ...]
+    """What may be said of the winner, without full stops."""
     spent: float
     """Seconds, over all calls."""
     judged: bool
@@ -55,64 +54,58 @@ class Tuned:
 
 
 def tune(
-    request: Request, watcher: Watcher, *, workers: int | None = None, callbacks: Sequence[Callback] = ()
+    request: Request, watcher: Watcher, executor: LocalExecutor | None = None, *, callbacks: Sequence[Callback] = ()
 ) -> Tuned:
     """Try the contenders for as long as there is time, and train the best on all rows; continues what was begun.
 
     Args:
         request: what is asked for.
         watcher: is told how it goes.
-        workers: processes that run trials; None for as many as there are cores.
+        executor: the processes that run trials; None for as many as there are cores.
         callbacks: follow the last training.
     """
     began = time.monotonic()
     prepared = prepare(request)
-    out, planned = request.out, prepared.planned
-    state = open_state(out, identity_of(request, prepared))
+    out, plan = request.out, prepared.planned.plan
+    state = open_state(out, identity_of(prepared))
     clock = Clock(60 * request.minutes, began, state.spent)
     over = state.searched is not None and request.minutes <= state.searched
-    with alone(out):
+    executor = executor or LocalExecutor()
+    runner = TrialRunner(out, prepared.planned, watcher, executor)
+    with runner.session():
         state.write(out, clock)
-        write_atomic(out / STUDY, plan_text(planned.plan))
-        clear_leftovers(out)
-        shutil.rmtree(out / SCRATCH, ignore_errors=True)
         if not over:
-            forget_failed(out, planned.plan)
-        race = Race(request, prepared, watcher, clock, state, workers)
-        watcher.notice(_opening(request, prepared, over=over))
-        watcher.begin(race.there(), len(planned.trials))
+            forget_failed(out, plan)
+        race = Race(prepared, watcher, executor, clock, state)
+        watcher.notice(_opening(prepared, over=over))
+        watcher.begin(runner.done(), len(prepared.planned.trials))
         try:
-            with interruptible():
-                race.run(may_run=not over)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped with {counted(race.there(), 'trial')} in {out}; the same command goes on with the others."
-            ) from None
+            if over:
+                race.enter_all()
+                watcher.end()
+            else:
+                race.run(runner)
         finally:
-            watcher.end()
-            shutil.rmtree(out / SCRATCH, ignore_errors=True)
             state.write(out, clock)
         winner = race.winner()
         if not over:
             state.searched = request.minutes
         write_atomic(out / STUDY, plan_text(race.plan_of_what_ran()))
-        _refit(request, planned, winner, state, clock, watcher, callbacks)
+        _refit(prepared, winner, state, clock, watcher, callbacks)
         state.write(out, clock)
-    return Tuned(
-        out, winner, planned.plan.metric, race.lines(winner), tuple(race.sentences(winner)), clock.spent(),
-        judged=bool(race.entered),
-    )  # fmt: skip
+    lines, sentences = race.lines(winner), tuple(race.sentences(winner))
+    return Tuned(out, winner, plan.metric, lines, sentences, clock.spent(), judged=bool(race.entered))
 
 
 def _refit(
-    request: Request, planned: Planned, winner: str, state: State, clock: Clock, watcher: Watcher,
-    callbacks: Sequence[Callback],
-) -> None:  # fmt: skip
+    prepared: Prepared, winner: str, state: State, clock: Clock, watcher: Watcher, callbacks: Sequence[Callback]
+) -> None:
     """Train the winner on all rows, or go on with that."""
+    from nearfar import pipeline
     from nearfar.encoding.model_folder import CARD
-    from nearfar.pipeline import train
 
-    folder = request.out / MODEL
+    out, plan = prepared.request.out, prepared.planned.plan
+    folder = out / MODEL
     same, finished = state.refit == winner, (folder / CARD).is_file()
     if finished and state.fitted == winner:
         watcher.notice(f"{folder} is {winner}, trained on all rows already")
@@ -120,36 +113,36 @@ def _refit(
     if not (same or finished):  # somebody else's training, which nobody goes on with; a model stays until ours begins
         shutil.rmtree(folder, ignore_errors=True)
     state.refit, state.fitted = winner, None
-    state.write(request.out, clock)
-    name = next(cell.id for cell in planned.plan.cells if cell.contender == winner)
-    trial = replace(planned.trials[name], contender=winner, seed=request.seed)
+    state.write(out, clock)
+    name = next(cell.id for cell in plan.cells if cell.contender == winner)
+    trial = replace(prepared.planned.trials[name], contender=winner, seed=prepared.request.seed)
     source = trial.source
     data = {**trial.values.get("data", {}), "train": source.file, **source.layout, "invalid": source.invalid}
     begun = same and not finished and folder.is_dir() and any(folder.iterdir())
     drawn = [f"data.{key}" for key in ("limit", "per_class") if key in data]
     what = f"what {' and '.join(drawn)} leaves of the" if drawn else "all"
-    watcher.notice(f"{winner} is trained on {what} {planned.plan.data[0].rows:,} rows")
+    watcher.notice(f"{winner} is trained on {what} {plan.data[0].rows:,} rows")
     try:
-        train(recipe_of(trial, {}, data), folder, resume=begun, overwrite=not begun, callbacks=callbacks)
+        recipe = recipe_of(trial, {}, data)
+        pipeline.train(recipe, folder, resume=begun, overwrite=not begun, callbacks=callbacks)
     except (Interrupted, KeyboardInterrupt):
-        state.write(request.out, clock)
+        state.write(out, clock)
         raise Interrupted(
-            f"stopped while {winner} was trained on all rows; all trials are in {request.out}, and the same command "
-            "goes on."
+            f"stopped while {winner} was trained on all rows; all trials are in {out}, and the same command goes on."
         ) from None
     state.fitted = winner
 
 
 def forget_failed(out: Path, plan: Plan) -> None:
-    """Trials that failed in an earlier call may succeed now."""
+    """Remove the records of trials that failed in an earlier call: they may succeed now."""
     for cell in plan.cells:
         record = find_record(out, cell.id)
         if record is not None and not record.done:
             shutil.rmtree(out / TRIALS / cell.id, ignore_errors=True)
 
 
-def _opening(request: Request, prepared: Prepared, *, over: bool) -> str:
-    plan = prepared.planned.plan
+def _opening(prepared: Prepared, *, over: bool) -> str:
+    request, plan = prepared.request, prepared.planned.plan
     if over:
         return f"this tune has had its {request.minutes:g} minutes; give it more --minutes to go on"
     return (

@@ -18,15 +18,24 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, NotRequired, TextIO, TypedDict
 
 from nearfar.errors import NearfarError
 from nearfar.experiments.records import write_record
-from nearfar.experiments.runs import Trial
+from nearfar.experiments.trial import Trial
 from nearfar.experiments.trials import perform, warm_up
 
 SCRATCH = "scratch"
 LOG = "log.jsonl"
+
+
+class Outcome(TypedDict):
+    """What a process says of a trial."""
+
+    id: str
+    status: Literal["done", "failed"]
+    error: NotRequired[str]
+    """Why the study cannot go on."""
 
 
 def main() -> None:
@@ -38,13 +47,13 @@ def main() -> None:
     waiting: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(sys.stdin, waiting), daemon=True).start()
     while True:
-        trial = Trial.of(json.loads(waiting.get()))
+        trial = Trial.from_json(json.loads(waiting.get()))
         channel.write(json.dumps(serve(trial, study)) + "\n")
         channel.flush()
         give_back()
 
 
-def serve(trial: Trial, study: Path) -> dict[str, object]:
+def serve(trial: Trial, study: Path) -> Outcome:
     """Run a trial in a folder of its own, and leave nothing of it but its record."""
     place = study / SCRATCH
     place.mkdir(parents=True, exist_ok=True)
@@ -55,7 +64,7 @@ def serve(trial: Trial, study: Path) -> dict[str, object]:
         record, files = perform(trial, scratch)
         fresh = write_record(study, record, files)
     except NearfarError as error:
-        return {"id": trial.id, "error": str(error)}
+        return {"id": trial.id, "status": "failed", "error": str(error)}
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     log(study, ("finished" if record.done else "failed") if fresh else "repeated", trial.id)

@@ -11,7 +11,7 @@ from typing import Any
 from nearfar.data import Layout, Records, read
 from nearfar.encoding import load
 from nearfar.errors import DataError, NearfarError
-from nearfar.experiments.diagnostics import POSITIVES, as_it_was, space_of
+from nearfar.experiments.diagnostics import POSITIVES, pretrained, space_of
 from nearfar.experiments.records import Record
 from nearfar.pipeline.geometry import Positives, positive_pairs
 from nearfar.report.sources import Source, data_set
@@ -46,7 +46,7 @@ def add_geometry(source: Source, records: Records | None, *, batch_size: int = 6
     geometry, space = {}, {}
     geometry["after"], space["after"] = space_of(model, texts, positives, batch_size=batch_size)
     try:
-        before = as_it_was(recipe["encoder"]["name"], model.card)
+        before = pretrained(recipe["encoder"]["name"], model.card)
         geometry["before"], space["before"] = space_of(before, texts, positives, batch_size=batch_size)
     except (KeyError, NearfarError) as cause:
         notes.append(f"no geometry before training: the encoder the run started from cannot be opened ({cause})")

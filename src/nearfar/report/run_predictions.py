@@ -15,7 +15,14 @@ from nearfar.encoding import Model, load
 from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import DataError, NearfarError, Problem, SettingError
 from nearfar.evaluation import class_report
-from nearfar.experiments.diagnostics import classmates, figures, geometry, mapped, prediction_lines, vectors_before
+from nearfar.experiments.diagnostics import (
+    class_figures,
+    geometry,
+    map_sample,
+    prediction_lines,
+    pretrained_vectors,
+    same_class_pairs,
+)
 from nearfar.experiments.records import MAP, PREDICTIONS, Record, find_record, map_bytes, write_record
 from nearfar.pipeline.data import class_numbers
 from nearfar.report.sources import Source, data_set
@@ -60,7 +67,7 @@ def add_predictions(
         metric=source.plan.metric if source.plan.metric in report.scores else "f1_weighted",
         geometry=measured,
         test=len(records),
-        **figures(report, labels),
+        **class_figures(report, labels),
     )
     write_record(scratch, record, files)
     written = find_record(scratch, record.id)
@@ -100,14 +107,14 @@ def _map(
     folder: Path, model: Model, records: Records, truth: NDArray[np.int64], batch_size: int
 ) -> tuple[dict[str, bytes], dict[str, dict[str, float]], list[str]]:
     """The map of a sample of the rows, its geometry, and notes."""
-    shown = mapped(len(records), 0)
+    shown = map_sample(len(records), 0)
     texts = _rows(records, model)
     after = model.embed([texts[index] for index in shown], batch_size=batch_size)
-    pairs = classmates(truth[shown], 0)
+    pairs = same_class_pairs(truth[shown], 0)
     measured = {"after": geometry(after, pairs)}
     try:
         name = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))["encoder"]["name"]
-        before = vectors_before(name, model.card, records.take(shown), batch_size=batch_size)
+        before = pretrained_vectors(name, model.card, records.take(shown), batch_size=batch_size)
     except (OSError, KeyError, ValueError, NearfarError) as cause:
         return {}, measured, [f"no map: the encoder the run started from cannot be opened ({cause})"]
     measured["before"] = geometry(before, pairs)

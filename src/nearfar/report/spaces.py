@@ -154,7 +154,7 @@ def _histogram(runs: Sequence[Record], when: str) -> Markup:
 def _layer_means(runs: Sequence[Record], when: str) -> list[float]:
     """The mean over the runs for each layer; empty where none is known, or the depths differ."""
     known = [run.space[when].get("layers") or [] for run in runs if run.space.get(when)]
-    whole = [one for one in known if one and all(isinstance(value, int | float) for value in one)]
+    whole = [[value for value in one if value is not None] for one in known if one and None not in one]
     if not whole or len({len(one) for one in whole}) > 1:
         return []
     return [float(value) for value in np.mean(whole, axis=0)]

@@ -14,9 +14,9 @@ from nearfar.experiments.statistics import Comparison, compare_all, corrected_t_
 from nearfar.experiments.verdicts import verdict
 
 HEAD = (
-    "data", "score", "contender", "our baseline", "our contender", "our difference", "published baseline",
-    "published contender", "published difference", "same sign", "ours is",
-)  # fmt: skip
+    *("data", "score", "contender", "our baseline", "our contender", "our difference"),
+    *("published baseline", "published contender", "published difference", "same sign", "ours is"),
+)
 WORDS = ("data", "score", "contender", "same sign", "ours is")
 """Columns that hold no numbers."""
 
@@ -76,11 +76,11 @@ class Line:
     def cells(self) -> list[str]:
         """As ``HEAD`` has them."""
         return [
-            self.data, self.metric, self.contender, *_pair(self.ours, self.scale),
-            _number(self.difference, self.scale, sign=True), *_pair(self.published, self.scale),
+            *(self.data, self.metric, self.contender, *_pair(self.ours, self.scale)),
+            *(_number(self.difference, self.scale, sign=True), *_pair(self.published, self.scale)),
             _number(self.published_difference, self.scale, sign=True),
-            "–" if self.agrees is None else "yes" if self.agrees else "no", self.word,
-        ]  # fmt: skip
+            *("–" if self.agrees is None else "yes" if self.agrees else "no", self.word),
+        ]
 
 
 def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
@@ -109,10 +109,10 @@ def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
             for family in compare_all(scores, baseline=table.baseline, planned=planned):
                 compared |= {(one.data, one.contender): one for one in family.comparisons}
         for data in dict.fromkeys([*rows, *(key[0] for key in scores)]):
-            told = rows.get(data, {})
-            for name in dict.fromkeys([*told, *(key[1] for key in scores if key[0] == data)]):
+            theirs = rows.get(data, {})
+            for name in dict.fromkeys([*theirs, *(key[1] for key in scores if key[0] == data)]):
                 if name != table.baseline:
-                    figures = (told[table.baseline], told[name]) if name in told else None
+                    figures = (theirs[table.baseline], theirs[name]) if name in theirs else None
                     one = compared.get((data, name))
                     lines.append(Line(data, metric, name, table.baseline, table.scale, one, figures))
     return lines
@@ -122,27 +122,27 @@ def conclusion(lines: Sequence[Line]) -> list[str]:
     """What the table comes to: in how many differences the signs agree, and the means of the differences."""
     both = [line for line in lines if line.difference is not None and line.published_difference is not None]
     signed = [line for line in both if line.agrees is not None]
-    said = []
+    sentences = []
     if signed:
         agree = sum(bool(line.agrees) for line in signed)
         certain = sum(line.word in ("better", "worse") for line in signed)
-        said.append(
+        sentences.append(
             f"The sign agrees in {agree} of {counted(len(signed), 'difference')} that both have; {certain} of ours "
             f"{'is' if certain == 1 else 'are'} significant."
         )
     elif any(line.difference is not None for line in lines):
-        said.append("There is no difference of which both signs are known.")
+        sentences.append("There is no difference of which both signs are known.")
     for metric, name in dict.fromkeys((line.metric, line.contender) for line in both):
         same = [line for line in both if (line.metric, line.contender) == (metric, name)]
         if len(same) > 1:
             ours = fmean(line.difference or 0.0 for line in same)
             theirs = fmean(line.published_difference or 0.0 for line in same)
             scale = same[0].scale
-            said.append(
+            sentences.append(
                 f"Mean difference of {name} in {metric} over {len(same)} data sets: {_number(ours, scale, sign=True)}; "
                 f"published: {_number(theirs, scale, sign=True)}."
             )
-    return said
+    return sentences
 
 
 def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
@@ -154,10 +154,10 @@ def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
         for record in read_records(folder)
         if record.done and record.metric in record.scores
     ]
-    said: list[str] = []
+    sentences: list[str] = []
     for data in dict.fromkeys(record.data for record in records):
         if table.square:
-            said += _synergy(table, data, [record for record in records if record.data == data])
+            sentences += _synergy(table, data, [record for record in records if record.data == data])
         for name in dict.fromkeys(record.contender for record in records if record.data == data):
             runs = [record for record in records if (record.data, record.contender) == (data, name) and record.space]
             moved = [
@@ -167,14 +167,14 @@ def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
                 and (after := _mean_of(runs, "after", measure)) is not None
             ]
             if moved:
-                said.append(f"Space of {name} on {data}: {'; '.join(moved)}.")
-    return said
+                sentences.append(f"Space of {name} on {data}: {'; '.join(moved)}.")
+    return sentences
 
 
 def _synergy(table: PublishedTable, data: str, records: Sequence[Record]) -> list[str]:
     """What both settings bring beyond the sum of what each brings alone, seed by seed."""
     scores = {name: {r.seed: table.scale * r.score for r in records if r.contender == name} for name in table.square}
-    seeds = sorted(set.intersection(*(set(found) for found in scores.values())))
+    seeds = sorted(set.intersection(*(set(runs) for runs in scores.values())))
     if not seeds:
         return []
     neither, one, other, both = ([scores[name][seed] for seed in seeds] for name in table.square)
@@ -190,8 +190,8 @@ def _synergy(table: PublishedTable, data: str, records: Sequence[Record]) -> lis
 
 
 def _mean_of(runs: Sequence[Record], when: str, measure: str) -> float | None:
-    found = [run.geometry[when][measure] for run in runs if measure in run.geometry.get(when, {})]
-    return fmean(found) if found else None
+    values = [run.geometry[when][measure] for run in runs if measure in run.geometry.get(when, {})]
+    return fmean(values) if values else None
 
 
 def verdicts(lines: Sequence[Line]) -> list[str]:
@@ -203,14 +203,26 @@ def as_markdown(
     paper: Paper, table: PublishedTable, lines: Sequence[Line], notes: Sequence[str], more: Sequence[str] = ()
 ) -> str:
     """The table, what it comes to, what else there is to say, and what is to be known about it."""
-    rule = "|" + "".join("---|" if name in WORDS else "---:|" for name in HEAD)
-    said = [f"# {paper.title}", "", f"Table {table.number}: {table.title}. {paper.cite}.", "",
-            f"| {' | '.join(HEAD)} |", rule]  # fmt: skip
-    said += [f"| {' | '.join(line.cells())} |" for line in lines]
-    said += ["", *(f"- {sentence}" for sentence in (*conclusion(lines), *verdicts(lines), *more))]
+    sentences = (*conclusion(lines), *verdicts(lines), *more)
+    return markdown(paper, table, (HEAD, [line.cells() for line in lines]), sentences, notes)
+
+
+def markdown(
+    paper: Paper,
+    table: PublishedTable,
+    cells: tuple[Sequence[str], Sequence[Sequence[str]]],
+    sentences: Sequence[str],
+    notes: Sequence[str],
+) -> str:
+    """A page of a head and lines of cells, of sentences, and of notes."""
+    head, rows = cells
+    rule = "|" + "".join("---|" if name in WORDS else "---:|" for name in head)
+    lines = [f"# {paper.title}", "", f"Table {table.number}: {table.title}. {paper.cite}.", ""]
+    lines += [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
+    lines += ["", *(f"- {sentence}" for sentence in sentences)]
     if notes:
-        said += ["", "How this differs from the paper:", "", *(f"- {note}" for note in notes)]
-    return "\n".join(said) + "\n"
+        lines += ["", "How this differs from the paper:", "", *(f"- {note}" for note in notes)]
+    return "\n".join(lines) + "\n"
 
 
 def _pair(values: tuple[float, float] | None, scale: int) -> tuple[str, str]:

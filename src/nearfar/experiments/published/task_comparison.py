@@ -8,10 +8,11 @@ from itertools import combinations
 from pathlib import Path
 
 from nearfar.errors import counted
-from nearfar.experiments.multitask_runs import MEAN
 from nearfar.experiments.published import Paper, PublishedTable
+from nearfar.experiments.published.comparison import markdown
 from nearfar.experiments.records import STUDY, read_records
 from nearfar.experiments.statistics import Summary, summarize
+from nearfar.experiments.trial import MEAN
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,9 @@ class TaskLine:
 
     def cells(self, scores: Sequence[str]) -> list[str]:
         """The contender, its runs, our scores, the published ones."""
-        runs = self.ours[MEAN].n if self.ours else 0
-        return [
-            self.contender, str(runs), *(_shown(self.ours.get(score)) for score in scores),
-            *(f"{self.published[score]:.3f}" if score in self.published else "–" for score in scores),
-        ]  # fmt: skip
+        ours = [_shown(self.ours.get(score)) for score in scores]
+        published = [f"{self.published[score]:.3f}" if score in self.published else "–" for score in scores]
+        return [self.contender, str(self.ours[MEAN].n if self.ours else 0), *ours, *published]
 
 
 def task_lines(table: PublishedTable, folder: Path) -> list[TaskLine]:
@@ -49,9 +48,8 @@ def task_lines(table: PublishedTable, folder: Path) -> list[TaskLine]:
 
 
 def heads(table: PublishedTable) -> list[str]:
-    """What stands above the columns."""
-    return ["contender", "seeds", *(f"our {score}" for score in table.published),
-            *(f"published {score}" for score in table.published)]  # fmt: skip
+    """The names of the columns."""
+    return ["contender", "seeds", *(f"{whose} {score}" for whose in ("our", "published") for score in table.published)]
 
 
 def conclusion(lines: Sequence[TaskLine]) -> list[str]:
@@ -80,14 +78,8 @@ def conclusion(lines: Sequence[TaskLine]) -> list[str]:
 
 def as_markdown(paper: Paper, table: PublishedTable, lines: Sequence[TaskLine], notes: Sequence[str]) -> str:
     """The table, what it comes to, and what is to be known about it."""
-    names, scores = heads(table), list(table.published)
-    said = [f"# {paper.title}", "", f"Table {table.number}: {table.title}. {paper.cite}.", "",
-            f"| {' | '.join(names)} |", "|---" + "|---:" * (len(names) - 1) + "|"]  # fmt: skip
-    said += [f"| {' | '.join(line.cells(scores))} |" for line in lines]
-    said += ["", *(f"- {sentence}" for sentence in conclusion(lines))]
-    if notes:
-        said += ["", "How this differs from the paper:", "", *(f"- {note}" for note in notes)]
-    return "\n".join(said) + "\n"
+    rows = [line.cells(list(table.published)) for line in lines]
+    return markdown(paper, table, (heads(table), rows), conclusion(lines), notes)
 
 
 def _shown(score: Summary | None) -> str:

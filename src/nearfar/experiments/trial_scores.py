@@ -1,0 +1,137 @@
+"""What a trained model is worth on the test rows of a trial: scores, predictions, and how its vectors moved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from nearfar.data import Records
+from nearfar.experiments.diagnostics import (
+    class_figures,
+    geometry,
+    map_sample,
+    prediction_lines,
+    pretrained,
+    pretrained_vectors,
+    same_class_pairs,
+)
+from nearfar.experiments.records import MAP, PREDICTIONS, Files, Prediction, Result, map_bytes
+from nearfar.experiments.rows import Split
+from nearfar.experiments.suites import Examined, examine
+from nearfar.experiments.trial import Trial
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nearfar.encoding import Model
+
+BATCH = 64
+KEPT = 4
+"""Test sets whose vectors under pretrained encoders are remembered: contenders on one fold share them."""
+
+Key = tuple[object, ...]
+Value = TypeVar("Value")
+_VECTORS: dict[Key, NDArray[np.float32]] = {}
+_EXAMINED: dict[Key, Examined] = {}
+
+
+def measure_classes(trial: Trial, model: Model, part: Split, encoder: str) -> tuple[Result, Files]:
+    """Predictions, what they are worth, and how the vectors of the test texts moved from those of the ``encoder``."""
+    import torch
+
+    from nearfar.encoding import tokenize
+    from nearfar.encoding.model import in_batches
+    from nearfar.evaluation import class_report
+    from nearfar.pipeline import class_numbers
+
+    labels, test, card = model.labels, part.test, model.card
+    assert labels is not None
+    truth = class_numbers(test, labels)
+    table = tokenize(model.tokenizer, test.texts, max_length=card.max_length)
+    width = len(labels) + model.model.dim
+    both = in_batches(
+        model.model, table, BATCH, lambda output: torch.cat([output.logits, output.embedding], dim=1), width=width
+    )
+    probabilities = both[:, : len(labels)].softmax(dim=1).numpy()
+    predicted = probabilities.argmax(axis=1)
+    answers = (
+        (labels[place], dict(zip(labels, line, strict=True)))
+        for place, line in zip(predicted, probabilities, strict=True)
+    )
+    files = {PREDICTIONS: prediction_lines(test, part.rows, [labels[number] for number in truth], answers)}
+    sample = map_sample(len(test), trial.seed, trial.fold)
+    after, rows = both[sample, len(labels) :].numpy(), test.take(sample)
+    before = _remembered(
+        _VECTORS, _key(model, encoder, rows), lambda: pretrained_vectors(encoder, card, rows, batch_size=BATCH)
+    )
+    pairs = same_class_pairs(truth[sample], trial.seed)
+    figures = class_figures(class_report(truth, predicted, labels), labels)
+    if trial.keeps_map:
+        files[MAP] = map_bytes([part.rows[place] for place in sample], before, after)
+    return {
+        "scores": figures["scores"],
+        "per_class": figures["per_class"],
+        "labels": figures["labels"],
+        "confusion": figures["confusion"],
+        "geometry": {"before": geometry(before, pairs), "after": geometry(after, pairs)},
+    }, files
+
+
+def measure_pairs(model: Model, part: Split) -> tuple[Result, Files]:
+    """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its rows."""
+    from nearfar.evaluation import PairReport, score_pairs
+    from nearfar.pipeline.evaluate import card_thresholds, measure
+    from nearfar.pipeline.rows import distinct
+
+    test, thresholds, notes = part.test, None, list[str]()
+    if test.labels is not None and not card_thresholds(model):
+        report, _ = measure(model, part.train, batch_size=BATCH)
+        if isinstance(report, PairReport):
+            thresholds = report.thresholds
+            notes.append(
+                "the decision threshold is the best threshold of the training rows, for there were no dev rows"
+            )
+    report, more = measure(model, test, thresholds=thresholds, batch_size=BATCH)
+    texts, columns = distinct(test.texts)
+    first, *others = columns
+    both = score_pairs(
+        model.model, model.tokenize(texts), np.tile(first, len(others)), np.concatenate(others), batch_size=BATCH
+    )
+    names = ("text_a", "text_b") if len(others) == 1 else ("anchor", "positive", "negative")
+    predictions: list[Prediction] = []
+    for place, (row, cosines) in enumerate(zip(part.rows, both.reshape(len(others), -1).T.tolist(), strict=True)):
+        line: Prediction = {"row": row}
+        line.update({name: test.texts[at][place] for at, name in enumerate(names)})  # type: ignore[typeddict-item]
+        if test.labels is not None:
+            line["label"] = test.labels[place]
+        if test.scores is not None:
+            line["score"] = test.scores[place]
+        rounded = [round(cosine, 6) for cosine in cosines]
+        line["predicted"] = rounded[0] if len(rounded) == 1 else rounded
+        predictions.append(line)
+    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in predictions)
+    result: Result = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": [*notes, *more]}
+    return result, {PREDICTIONS: lines.encode()}
+
+
+def examine_pretrained(model: Model, encoder: str, test: Records) -> Examined:
+    """The pretrained encoder of a model on scored pairs, pooled and cut as the model does."""
+    return _remembered(
+        _EXAMINED, _key(model, encoder, test), lambda: examine(pretrained(encoder, model.card), test, batch_size=BATCH)
+    )
+
+
+def _key(model: Model, encoder: str, test: Records) -> Key:
+    return encoder, model.card.pooling, model.card.max_length, test.fingerprint()
+
+
+def _remembered(memory: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+    """The value of a key, made where it is not among the last few."""
+    if key not in memory:
+        while len(memory) >= KEPT:
+            del memory[next(iter(memory))]
+        memory[key] = make()
+    return memory[key]
