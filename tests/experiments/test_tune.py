@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import time
 import tomllib
 from collections.abc import Callable
@@ -33,7 +35,9 @@ from nearfar.experiments.worker import LOG
 from nearfar.pipeline.defaults import FEW_ROWS
 from nearfar.recipe import parse_override
 from nearfar.seeds import stream
+from nearfar.training import Callback, StepEntry
 from tests.experiments.studies import WORDS, texts
+from tests.training.runs import digest
 
 SMALL = ("encoder.name=toy", "training.epochs=1", "batches.size=8")
 OTHERS = ["cross-entropy", "cross-entropy on the mean at 0.0001", "cross-entropy+supcon", "triple-entropy"]
@@ -456,15 +460,21 @@ def test_a_finished_tune_runs_nothing_again_and_more_minutes_go_on(tmp_path):
     assert len(read_plan(request.out).cells) == len(prepared.planned.plan.cells)
 
 
-def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+class Steps(Callback):
+    """Remembers the steps of a training, and sends Ctrl-C after one of them."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.taken: list[int] = []
+        self.last = last
+
+    def step(self, entry: StepEntry) -> None:
+        self.taken.append(entry["step"])
+        if entry["step"] == self.last:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path):
     """Ctrl-C after its third step: the next call continues it from there."""
-    import os
-    import signal
-
-    from nearfar.training.progress import PlainLog
-
-    from tests.training.runs import digest
-
     settings = ("encoder.name=toy", "training.epochs=4", "batches.size=8")
     score = lambda name, place: 0.9 if name == "cross-entropy" else 0.5  # noqa: E731
     (tmp_path / "peace").mkdir()
@@ -475,27 +485,16 @@ def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path, mo
     (tmp_path / "war").mkdir()
     request = asked(tmp_path / "war", settings=settings, rounds=1)
     plant(request, score)
-    step = PlainLog.step
-
-    def interrupted(self: PlainLog, entry: dict[str, object]) -> None:
-        step(self, entry)
-        if entry["step"] == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PlainLog, "step", interrupted)
-        with pytest.raises(Interrupted, match="the same command goes on"):
-            quiet(request)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        quiet(request, callbacks=[Steps(last=3)])
     assert not (request.out / "model" / "nearfar.json").exists()
     assert (request.out / "model" / "checkpoints").is_dir()
-    taken: list[object] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(PlainLog, "step", lambda self, entry: taken.append(entry["step"]))
-        assert quiet(request).winner == "cross-entropy"
-    assert taken == list(range(4, 13)), "the first three are not taken again"
+    steps = Steps()
+    assert quiet(request, callbacks=[steps]).winner == "cross-entropy"
+    assert steps.taken == list(range(4, 13)), "the first three are not taken again"
     assert digest(request.out / "model") == digest(peaceful.out / "model")
-    steps = [json.loads(line) for line in (request.out / "model" / "journal.jsonl").read_text().splitlines()]
-    assert [entry["step"] for entry in steps if entry["kind"] == "step"] == list(range(1, 13))
+    entries = [json.loads(line) for line in (request.out / "model" / "journal.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in entries if entry["kind"] == "step"] == list(range(1, 13))
 
 
 def test_the_model_of_an_earlier_winner_is_not_taken_for_that_of_the_next(tmp_path, monkeypatch):
@@ -511,7 +510,7 @@ def test_the_model_of_an_earlier_winner_is_not_taken_for_that_of_the_next(tmp_pa
 
     objective = lambda: tomllib.loads((request.out / "model" / "recipe.toml").read_text())["objective"]["name"]  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "run", stopped)
+        patch.setattr(pipeline, "train", stopped)
         with pytest.raises(Interrupted, match="stopped while cross-entropy was trained on all rows"):
             quiet(longer)
     assert objective() == "supcon"

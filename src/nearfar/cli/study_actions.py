@@ -36,7 +36,7 @@ def study_run_command(path: Path, out: Path | None, executor: Executor, *, retry
     watcher = watch(console)
     outcome = run_study(path, folder, watcher, executor, retry_failed=retry_failed)
     if not outcome.ran:
-        watcher.notice("all trials of this study are there; nothing ran")
+        watcher.message("all trials of this study are there; nothing ran")
     show(folder, _wide())
     _failures(outcome.failed, console)
 
@@ -49,7 +49,7 @@ def study_show_command(folder: Path) -> None:
     left = len(plan.cells) - len(records)
     if left:
         has = "has" if left == 1 else "have"
-        Lines(Console(stderr=True), trial_line).notice(
+        Lines(Console(stderr=True), trial_line).message(
             f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet"
         )
 
@@ -147,16 +147,16 @@ class Lines:
 
     def begin(self, done: int, total: int) -> None:
         """Say how much there is."""
-        self.notice(f"{counted(total, 'trial')}, {done:,} of them there already")
+        self.message(f"{counted(total, 'trial')}, {done:,} of them there already")
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
         """Print what became of a trial."""
         rest = "" if left is None else f"; {duration(left)} left"
-        self.notice(f"{done}/{total}  {self.describe(record)}{'' if leader is None else f'; {leader}'}{rest}")
+        self.message(f"{done}/{total}  {self.describe(record)}{'' if leader is None else f'; {leader}'}{rest}")
 
     def end(self) -> None:
         """Nothing is left to do."""
@@ -177,14 +177,14 @@ class Bar:
         self.bar.update(self.task, completed=done, total=total)
         self.bar.start()
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print a line above the bar."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
         """Move the bar; what failed is printed above it."""
         if not record.done:
-            self.notice(self.describe(record))
+            self.message(self.describe(record))
         rest = "" if left is None else f"{duration(left)} left"
         self.bar.update(self.task, completed=done, total=total, leader=leader or "", left=rest)
 

@@ -24,12 +24,12 @@ class TuneLines:
 
     def __init__(self, console: Console) -> None:
         lines = Lines(console, trial_line)
-        self.notice, self.trial, self.end = lines.notice, lines.trial, lines.end
+        self.message, self.trial, self.end = lines.message, lines.trial, lines.end
 
     def begin(self, done: int, total: int) -> None:
         """Say how many have run."""
         if done:
-            self.notice(f"{counted(done, 'trial')} of {total:,} at most are there already")
+            self.message(f"{counted(done, 'trial')} of {total:,} at most are there already")
 
 
 def tune_command(request: Request, *, workers: int | None) -> None:

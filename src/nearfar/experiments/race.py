@@ -196,7 +196,7 @@ class Race:
             else:
                 self.out_of_it[name] = "failed"
                 self.reasons[name] = (record.reason or "no reason is known").splitlines()[0]
-                self.watcher.notice(f"{name} is out: its trial failed: {self.reasons[name]}")
+                self.watcher.message(f"{name} is out: its trial failed: {self.reasons[name]}")
         if not self.left:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.reasons.items())
             raise NearfarError(f"no contender could be trained ({reasons}); fix the cause, and run the same command.")
@@ -213,7 +213,7 @@ class Race:
             gaps = [self.scores[name][place] - self.scores[first][place] for place in self.entered]
             if is_behind(gaps, self.request.folds):
                 self.out_of_it[name] = "dropped"
-                self.watcher.notice(
+                self.watcher.message(
                     f"{name} is dropped: {-fmean(gaps):.4f} behind {first} over {counted(len(gaps), 'fold')}, with a "
                     f"corrected p below {BEHIND:g}"
                 )

@@ -72,7 +72,7 @@ def run_study(
     runner = TrialRunner(out, status.planned, watcher, executor or LocalExecutor())
     with runner.session():
         for note in status.notes:
-            watcher.notice(note)
+            watcher.message(note)
         ran = runner.run_all(retry_failed=retry_failed)
     failed = {record.id: record for record in reversed(read_records(out)) if not record.done}
     return Outcome(out, status.planned.plan, ran, tuple(reversed(failed.values())))

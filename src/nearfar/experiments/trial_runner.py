@@ -33,7 +33,7 @@ class Watcher(Protocol):
     def begin(self, done: int, total: int) -> None:
         """The trials begin; ``done`` of them have a record already."""
 
-    def notice(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Something to be known."""
 
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
@@ -73,7 +73,7 @@ class TrialRunner:
         states = self.planned.states(self.folder)  # another process may have ended since the plan was made
         if states.failed and not retry_failed:
             one = len(states.failed) == 1
-            self.watcher.notice(
+            self.watcher.message(
                 f"{counted(len(states.failed), 'trial')} failed before and {'stays' if one else 'stay'} so; "
                 f"--retry-failed runs {'it' if one else 'them'} again"
             )
@@ -90,7 +90,7 @@ class TrialRunner:
         def report(event: Literal["started", "done", "failed", "lost"], name: str) -> None:
             if event == "lost":
                 title = self.planned.trials[name].title
-                self.watcher.notice(f"the process of {title} is gone; the trial is begun again")
+                self.watcher.message(f"the process of {title} is gone; the trial is begun again")
             elif event != "started":
                 record = find_record(self.folder, name)
                 assert record is not None

@@ -77,7 +77,7 @@ def tune(
         if not over:
             forget_failed(out, plan)
         race = Race(prepared, watcher, executor, clock, state)
-        watcher.notice(_opening(prepared, over=over))
+        watcher.message(_opening(prepared, over=over))
         watcher.begin(runner.done(), len(prepared.planned.trials))
         try:
             if over:
@@ -108,7 +108,7 @@ def _refit(
     folder = out / MODEL
     same, finished = state.refit == winner, (folder / CARD).is_file()
     if finished and state.fitted == winner:
-        watcher.notice(f"{folder} is {winner}, trained on all rows already")
+        watcher.message(f"{folder} is {winner}, trained on all rows already")
         return
     if not (same or finished):  # somebody else's training, which nobody goes on with; a model stays until ours begins
         shutil.rmtree(folder, ignore_errors=True)
@@ -121,7 +121,7 @@ def _refit(
     begun = same and not finished and folder.is_dir() and any(folder.iterdir())
     drawn = [f"data.{key}" for key in ("limit", "per_class") if key in data]
     what = f"what {' and '.join(drawn)} leaves of the" if drawn else "all"
-    watcher.notice(f"{winner} is trained on {what} {plan.data[0].rows:,} rows")
+    watcher.message(f"{winner} is trained on {what} {plan.data[0].rows:,} rows")
     try:
         recipe = recipe_of(trial, {}, data)
         pipeline.train(recipe, folder, resume=begun, overwrite=not begun, callbacks=callbacks)
