@@ -59,7 +59,7 @@ docs: $(VENV)/.installed-dev  ## build the documentation into site/
 pages: changelog  ## regenerate CHANGELOG.md and the reference pages of commands and recipe keys
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m nearfar.recipe.reference > docs/reference/recipe.md
-	$(BIN)/python -m nearfar.recipe.task_reference > docs/reference/task-recipe.md
+	$(BIN)/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md
 
 changelog: $(VENV)/.installed-dev  ## regenerate CHANGELOG.md from the news files in changelog.d/
 	$(BIN)/python docs/render_changelog.py

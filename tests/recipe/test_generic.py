@@ -177,7 +177,7 @@ def test_flags_reach_into_lists():
     plan = build(TEXT, "stage.1.epochs=7", "stage.0.objective.push=3", "last.epochs=2")
     assert (plan.stage[1].epochs, plan.stage[0].objective.push, plan.last.epochs) == (7, 3.0, 2)
     assert build(TEXT, "stage=[]", "title=none").stage == ()
-    with pytest.raises(RecipeError, match=r"--set stage\.5\.epochs=7: stage has 2 entries, none of them 5"):
+    with pytest.raises(RecipeError, match=r"--set stage\.5\.epochs=7: stage has 2 entries, and none of them is 5"):
         build(TEXT, "stage.5.epochs=7")
 
 

@@ -158,7 +158,7 @@ def test_bytes_a_shell_passed_on_never_break_a_message():
         build_recipe({}, [override], where="w")
     str(caught.value).encode("utf-8")
     part = parse_override('objective.parts."\udcff".name=supcon')
-    with pytest.raises(RecipeError, match=r"a name in objective\.parts holds bytes that are not UTF-8") as caught:
+    with pytest.raises(RecipeError, match=r"a name in objective\.parts has bytes that are not UTF-8") as caught:
         build_recipe({"data": {"train": "a"}, "objective": {"name": "blend"}}, [part], where="w")
     str(caught.value).encode("utf-8")
 
@@ -223,7 +223,7 @@ def test_flags_reach_into_stages_and_blends():
 
 
 def test_a_flag_for_a_stage_that_is_not_there_is_refused():
-    with pytest.raises(RecipeError, match=r"stage has 1 entries, none of them 1"):
+    with pytest.raises(RecipeError, match=r"stage has 1 entries, and none of them is 1"):
         build("stage.1.epochs=2", values={"data": {"train": "a"}, "stage": [{}]})
     with pytest.raises(RecipeError, match=r"Write \[\[stage\]\] in the recipe"):
         build("stage.0.epochs=2")

@@ -175,7 +175,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (DATA + "columns = [\n'a',\n'a']\n", 5, 'data.columns has "a" twice', "only once"),
         (DATA + "[training]\nclip = '1.5'\n", 4, "training.clip", "Write clip = 1.5, without quotes."),
         (DATA + "[training]\nclip = false\n", 4, "got false", "Try the default, 1.0."),
-        (DATA + "[training]\npatience = 'x'\n", 4, "training.patience", "Leave it out; unset means never."),
+        (DATA + "[training]\npatience = 'x'\n", 4, "training.patience", "Leave it out; unset means none."),
         (DATA + "score = 3.5\n", 3, "data.score is a string, got 3.5", 'Write score = "3.5", with quotes.'),
         (
             DATA + "per_class = 0\n",
@@ -209,9 +209,9 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
             DATA + "[training]\nlearning_rate = 0\n",
             4,
             "a number above 0 and at most 10, got 0",
-            "Leave it out; unset means what suits the",
+            "Leave it out; unset means the objective's",
         ),
-        (DATA + "[training]\nlearning_rate = 11\n", 4, "got 11", "Leave it out; unset means what suits the objective."),
+        (DATA + "[training]\nlearning_rate = 11\n", 4, "got 11", "Leave it out; unset means the objective's default."),
         (DATA + "[training]\nepochs = 0\n", 4, "got 0", "Leave it out; unset means 5, for simcse and"),
         (BLEND + "weights.a = -1\n", 5, "objective.weights.a is a number of at least 0, got -1", "Write a number of"),
         (DATA + "[training]\nclip = nan\n", 4, "got nan", "1.0"),
@@ -225,7 +225,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (DATA + "[training]\ntrackers = ['wanb']\n", 4, "training.trackers.0 is", "Did you mean 'wandb'?"),
         (DATA + "invalid = 'keep'\n", 3, 'data.invalid is "refuse" or "drop"', 'Try the default, "refuse".'),
         # what is missing
-        ("[data]\ndev = 0.1\n", 1, "data.train is missing", "Add train to the table [data]. The training texts:"),
+        ("[data]\ndev = 0.1\n", 1, "data.train is missing", "Add train to the table [data]. The training data:"),
         ("", None, "the table [data] is missing", "Add [data] with train."),
         # objectives
         (
@@ -271,7 +271,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (
             BLEND + "[objective.parts.b]\nname = 'supcon'\nweight = 0.1\n",
             7,
-            "there is no key objective.parts.b.weight: the weights of all parts stand beside the parts",
+            "there is no key objective.parts.b.weight: the weights of all parts are in one table",
             "Write weights = { b = 0.1 } in [objective].",
         ),
         (BLEND + "weight.a = 1\n", 5, "there is no table [objective.weight]", "Did you mean 'weights'? weight belongs"),
@@ -374,11 +374,11 @@ def test_thousands_of_problems_are_listed_quickly(tmp_path):
         ("a = 5.", 1, 6, "Write a = 5.0."),
         ("a: 3", 1, 2, "TOML writes key = value, not key: value."),
         ("a 3", 1, 3, "Write key = value."),
-        ("[data]\n[data]", 2, 6, "The same key or table is there before; keep one of the two."),
-        ("a = 1\na = 2\n", 2, 6, "The same key or table is there before; keep one of the two."),
+        ("[data]\n[data]", 2, 6, "The same key or table occurs before; keep one of the two."),
+        ("a = 1\na = 2\n", 2, 6, "The same key or table occurs before; keep one of the two."),
         ('a = "x\nb = 1', 1, 7, "Close the quotes."),
         ('a = "C:\\data"', 1, 10, "Put a path with backslashes in single quotes"),
-        ("a = { b = 1\n}", 1, 12, "A table in braces stands on one line"),
+        ("a = { b = 1\n}", 1, 12, "Write a table in braces on one line"),
         ("a = { b = 1, }", 1, 14, "no comma at its end"),
         ("a = { b = 1, b = 2 }", 1, 19, "keep one of the two"),
         ("a = [1 2]", 1, 8, "put a comma between entries"),

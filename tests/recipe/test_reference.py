@@ -38,12 +38,12 @@ def test_tables_that_are_there_twice_are_referred_to():
     blended = 'The keys are those of `[objective]`, with any `name` but `"auto"` and `"blend"`.\n'
     assert re.search(r"^## `\[objective\.parts\.NAME\]`\n\n.*" + re.escape(blended), page, re.MULTILINE)
     assert re.search(r"^## `\[stage\.objective\]`\n\n.* The keys are those of `\[objective\]`\.\n", page, re.MULTILINE)
-    assert "## `[[stage]]`\n\nOne of several trainings in a row" in page
+    assert "## `[[stage]]`\n\nOne of several training stages" in page
 
 
 def test_rows_say_what_fits_and_the_default():
     page = reference()
-    assert "| `train` | a string | required | The training texts" in page
+    assert "| `train` | a string | required | The training data" in page
     assert '| `schedule` | "linear", "cosine" or "constant" | `"linear"` | How the learning' in page
-    assert "| `patience` | a whole number of at least 1 | unset | Stop after" in page
+    assert "| `patience` | a whole number of at least 1 | unset | Early stopping after" in page
     assert '## `[objective]` with `name = "triple-entropy"`' in page

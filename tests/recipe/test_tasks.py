@@ -11,8 +11,8 @@ from nearfar.errors import RecipeError
 from nearfar.recipe import Override
 from nearfar.recipe.keys import entries
 from nearfar.recipe.objectives import SupCon
+from nearfar.recipe.reference import task_reference
 from nearfar.recipe.schema import Training
-from nearfar.recipe.task_reference import task_reference
 from nearfar.recipe.tasks import (
     Task,
     TaskBatches,
@@ -112,13 +112,16 @@ def test_only_files_with_tasks_are_recipes_with_tasks(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (two(name="one"), "two tasks have the name 'one', the first and the second. Give one of them another name"),
-        (two(name="mean"), "a task cannot have the name mean, which is that of the score over all tasks"),
+        (two(name="one"), "two tasks have the name 'one', the first and the second. Rename one of them"),
+        (two(name="mean"), "a task cannot have the name mean, which is the score over all tasks"),
         ({**two(), "training": {"combine": "sum"}}, "which has no effect without gradient surgery"),
         (two(name="a.b"), "a task cannot have this name (got 'a.b'). Use letters"),
         ({"task": []}, "there is no task. Add [[task]]"),
         ({"task": [{**one, "weight": 0} for one in two()["task"]]}, "the weights of all tasks (one, two) sum to zero"),
-        ({**two(), "training": {"metric": "accuracy"}}, "the mean of the tasks' scores picks the model. Remove it"),
+        (
+            {**two(), "training": {"metric": "accuracy"}},
+            "the mean of the tasks' scores selects the best weights. Remove it",
+        ),
         (two(head={"kind": "join"}), "Did you mean 'joint'?"),
         (two(wieght=1), "Did you mean 'weight'?"),
         ({**two(), "data": {"train": "a.csv"}}, "there is no table [data]"),
@@ -165,7 +168,7 @@ def test_every_key_has_one_sentence():
 
 def test_the_committed_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "reference" / "task-recipe.md"
-    command = ".venv/bin/python -m nearfar.recipe.task_reference > docs/reference/task-recipe.md"
+    command = ".venv/bin/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md"
     assert page.read_text(encoding="utf-8") == task_reference(), f"The page is out of date. Run: {command}"
     for table in (Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining):
         for name in entries(table):

@@ -106,7 +106,7 @@ def test_every_key_is_there_or_said_to_be_unset():
         text = to_toml(Recipe(data=Data(train="a.csv"), objective=objective()))
         written = tomllib.loads(text)
         assert list(written) == ["seed", "data", "encoder", "objective", "head", "batches", "training"]
-        assert "# stage is unset: Trainings in a row, in place of objective.\n" in text
+        assert "# stage is unset: Training stages, instead of objective.\n" in text
         tables = {name: entry.kind for name, entry in entries(Recipe).items() if name in written and name != "seed"}
         for table, kind in (tables | {"objective": objective}).items():
             for name, entry in entries(kind).items():

@@ -1,4 +1,4 @@
-"""What we want, in writing: the keys of a recipe, reading them, writing them."""
+"""Recipes: the typed settings of a run, read from and written to TOML."""
 
 from nearfar.recipe import objectives
 from nearfar.recipe.capabilities import OBJECTIVES, Objective

@@ -23,7 +23,7 @@ LearningRate: TypeAlias = Annotated[
     ),
 ]
 Temperature: TypeAlias = Annotated[
-    float, Key("The divisor of all similarities; lower listens more to the nearest texts.", above=0)
+    float, Key("The temperature; lower values give more weight to the nearest texts.", above=0)
 ]
 ClassWeights: TypeAlias = Literal["none", "balanced"] | dict[str, float]
 Reads: TypeAlias = Literal["any", "classes", "pairs", "views", "mixed"]

@@ -18,25 +18,27 @@ from nearfar.recipe.capabilities import (
 from nearfar.recipe.keys import Key
 
 LabelSmoothing: TypeAlias = Annotated[
-    float, Key("The share of each target that is spread evenly over all classes.", at_least=0, below=1)
+    float, Key("The label smoothing: the share of a target that is spread over all classes.", at_least=0, below=1)
 ]
 ClassWeightsKey: TypeAlias = Annotated[
     ClassWeights,
     Key(
-        '"balanced" weighs every class by the inverse of its frequency in the training texts; a table has the weights '
-        "of classes by their names, and the others count 1.",
+        '"balanced" weights every class by its inverse frequency in the training data; a table has the weights of '
+        "classes by their names, 1 for the others.",
         at_least=0,
     ),
 ]
-Centers: TypeAlias = Annotated[int, Key("The centers of each class, K in the paper.", at_least=1)]
-Gamma: TypeAlias = Annotated[float, Key("How softly a text is shared among the centers of a class.", above=0)]
-Scale: TypeAlias = Annotated[float, Key("The factor on all similarities, lambda in the paper.", above=0)]
-CenterMargin: TypeAlias = Annotated[
-    float, Key("How much nearer the own class has to be, delta in the paper.", at_least=0)
+Centers: TypeAlias = Annotated[int, Key("The number of centers of each class, K in the paper.", at_least=1)]
+Gamma: TypeAlias = Annotated[
+    float, Key("The softness of the assignment to the centers of a class, gamma in the paper.", above=0)
 ]
-Spread: TypeAlias = Annotated[float, Key("The weight of the regularizer that merges needless centers.", at_least=0)]
+Scale: TypeAlias = Annotated[float, Key("The factor on all similarities, lambda in the paper.", above=0)]
+CenterMargin: TypeAlias = Annotated[float, Key("The margin to the other classes, delta in the paper.", at_least=0)]
+Spread: TypeAlias = Annotated[
+    float, Key("The weight of the regularizer that merges centers, tau in the paper.", at_least=0)
+]
 Level: TypeAlias = Annotated[
-    Literal["tokens", "text"], Key("Whether SoftTriple sees every token vector or one vector per text.")
+    Literal["tokens", "text"], Key("Whether SoftTriple is computed on token embeddings or on the text embedding.")
 ]
 PUBLISHED = Defaults(batch_size=64, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first")
 """What the paper of triple-entropy trained with."""
@@ -44,9 +46,9 @@ PUBLISHED = Defaults(batch_size=64, learning_rate=1e-5, head_learning_rate=1e-5,
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Single):
-    """Cross-entropy on the classes: each text's own class should be the likely one.
+    """Cross-entropy over the classes.
 
-    Formula:  L = -mean log softmax(logits)[own class]
+    Formula:  L = -mean log softmax(logits)[class of the text]
     Reads:    single texts or pairs joined by the tokenizer, one class each
     Batches:  any
     Related:  triple-entropy adds centers on the tokens, cross-entropy+supcon compares the texts of a batch
@@ -86,7 +88,7 @@ class TripleEntropy(Single):
     learning_rate: LearningRate = None
     beta: Annotated[float, Key("The weight of cross-entropy; SoftTriple gets the rest.", at_least=0, at_most=1)] = 0.9
     centers: Annotated[
-        int | None, Key("The centers of each class, K in the paper; unset means 10, as published 2,000.", at_least=1)
+        int | None, Key("The number of centers of each class; unset means 10, as published 2,000.", at_least=1)
     ] = None
     gamma: Gamma = 0.1
     scale: Scale = 3.3
@@ -125,12 +127,12 @@ class TripleEntropy(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftTriple(Single):
-    """SoftTriple alone: every class has several trained centers, and a text goes to those of its own class.
+    """SoftTriple alone: every class has several trained centers, which attract the texts of the class.
 
-    Formula:  L = -mean log softmax over classes of scale * (soft similarity to the class's centers - margin if own)
-    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Formula:  L = -mean log softmax over classes of scale * (soft similarity to its centers - margin for the true class)
+    Reads:    single texts or joined pairs, one class each; the head is fitted to the embeddings afterwards
     Batches:  any
-    Related:  triple-entropy blends it with cross-entropy; proxy-nca has one center a class
+    Related:  triple-entropy blends it with cross-entropy; proxy-nca has one center per class
     Paper:    Qian et al. 2019, arXiv:1909.05235
     """
 
@@ -151,9 +153,9 @@ class SoftTriple(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropySupCon(Single):
-    """Cross-entropy blended with the supervised contrastive objective: texts of a class come near each other.
+    """Cross-entropy blended with the supervised contrastive objective.
 
-    Formula:  L = (1 - weight) * cross-entropy + weight * SupCon on the L2-normalized text vectors
+    Formula:  L = (1 - weight) * cross-entropy + weight * SupCon on the L2-normalized text embeddings
     Reads:    single texts or pairs joined by the tokenizer, one class each
     Batches:  two or more texts of a class; an anchor without a positive in its batch counts for cross-entropy only
     Related:  triple-entropy compares with trained centers, so it does not depend on the batch
@@ -183,12 +185,12 @@ class CrossEntropySupCon(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class SupCon(Single):
-    """The supervised contrastive objective alone: texts of a class come near each other and leave the others.
+    """Supervised contrastive loss alone: texts of a class attract each other and repel the others.
 
     Formula:  L = -mean over positives p of log [ exp(h_i.h_p / t) / sum over k != i of exp(h_i.h_k / t) ]
-    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
-    Batches:  two or more texts of a class; chosen so by itself
-    Related:  the choice of auto for few labels; cross-entropy+supcon trains a head beside it
+    Reads:    single texts or joined pairs, one class each; the head is fitted to the embeddings afterwards
+    Batches:  two or more texts of a class (the default)
+    Related:  the choice of auto for few labels; cross-entropy+supcon also trains a head
     Paper:    Khosla et al. 2020, arXiv:2004.11362
     """
 
@@ -204,12 +206,12 @@ class SupCon(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAware(Single):
-    """Label-aware contrastive: classes that are easily confused push each other away harder.
+    """Label-aware contrastive loss: negatives of easily confused classes have a higher weight.
 
     Formula:  L = weight * CE of the model + (1 - weight) * LCL + weight * CE of the weighting network
     Reads:    single texts or joined pairs, one class each
-    Batches:  two or more texts of a class; every text is seen in two views, so each has at least one positive
-    Related:  cross-entropy+supcon weighs all negatives the same and needs no second encoder
+    Batches:  two or more texts of a class; every text has two views, so each has at least one positive
+    Related:  cross-entropy+supcon has equal weights for all negatives and no second encoder
     Paper:    Suresh and Ong 2021, arXiv:2109.05427
     """
 
@@ -226,7 +228,7 @@ class LabelAware(Single):
     temperature: Temperature = 0.3
     views: Annotated[
         Literal["dropout", "spans", "synonyms"],
-        Key("How the second view of a text differs: dropout alone, a masked span as well, or synonyms as well."),
+        Key("The second view of a text: dropout alone, or also a masked span, or also synonyms."),
     ] = "dropout"
     weighting: Annotated[
         str | None, Key("The encoder of the weighting network; unset means the same as encoder.name.", encoder=True)
@@ -252,12 +254,12 @@ class LabelAware(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyNCA(Single):
-    """Proxy-NCA: one trained proxy a class draws its texts and repels the others.
+    """Proxy-NCA: one trained proxy per class attracts the texts of the class and repels the others.
 
-    Formula:  L = -mean log [ exp(-s d(z_i, own proxy)) / sum over other proxies of exp(-s d(z_i, p)) ]
-    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
+    Formula:  L = -mean log [ exp(-s d(z_i, proxy of the class)) / sum over other proxies of exp(-s d(z_i, p)) ]
+    Reads:    single texts or joined pairs, one class each; the head is fitted to the embeddings afterwards
     Batches:  any
-    Related:  soft-triple has several centers a class
+    Related:  soft-triple has several centers per class
     Paper:    Movshovitz-Attias et al. 2017, arXiv:1703.07464
     """
 
@@ -273,19 +275,19 @@ class ProxyNCA(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class Triplet(Single):
-    """Triplets of a batch: a text of the same class should be nearer than a text of another class, by a margin.
+    """Triplet loss on the triplets of a batch: positives should be nearer than negatives, by a margin.
 
     Formula:  L = mean [ d(anchor, positive) - d(anchor, negative) + margin ]+ over the chosen triplets
-    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
-    Batches:  two or more texts of a class; chosen so by itself
+    Reads:    single texts or joined pairs, one class each; the head is fitted to the embeddings afterwards
+    Batches:  two or more texts of a class (the default)
     Related:  supcon compares each pair with all others at once; pair-triplet reads pairs of texts
     Paper:    Hermans et al. 2017, arXiv:1703.07737
     """
 
     name: Annotated[Literal["triplet"], NAME] = "triplet"
     learning_rate: LearningRate = None
-    margin: Annotated[float, Key("How much farther a text of another class has to be.", above=0)] = 0.5
-    select: Annotated[Literal["all", "hard", "semihard"], Key("Which triplets of the batch count.")] = "all"
+    margin: Annotated[float, Key("The margin between positive and negative distance.", above=0)] = 0.5
+    select: Annotated[Literal["all", "hard", "semihard"], Key("Which triplets of the batch are used.")] = "all"
     distance: Annotated[Literal["euclidean", "squared"], Key("The distance between two vectors.")] = "euclidean"
 
     @property
@@ -296,18 +298,18 @@ class Triplet(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class Contrastive(Single):
-    """All pairs of a batch: those of one class come together, others leave until a margin is between them.
+    """Contrastive loss on all pairs of a batch: positives attract, negatives repel up to a margin.
 
     Formula:  L = mean of d^2 / 2 over pairs of a class and max(0, margin - d)^2 / 2 over the others
-    Reads:    single texts or joined pairs, one class each; the class head is fitted to the vectors afterwards
-    Batches:  two or more texts of a class; chosen so by itself
+    Reads:    single texts or joined pairs, one class each; the head is fitted to the embeddings afterwards
+    Batches:  two or more texts of a class (the default)
     Related:  supcon compares each pair with all others at once; contrastive-pairs reads labeled pairs
     Paper:    Hadsell et al. 2006
     """
 
     name: Annotated[Literal["contrastive"], NAME] = "contrastive"
     learning_rate: LearningRate = None
-    margin: Annotated[float, Key("The distance beyond which texts of different classes are left alone.", above=0)] = 1.0
+    margin: Annotated[float, Key("The distance beyond which negatives have no loss.", above=0)] = 1.0
 
     @property
     def does(self) -> Capabilities:

@@ -1,4 +1,4 @@
-"""How a frozen dataclass describes a table: one sentence and the fitting values for every key."""
+"""A frozen dataclass as the schema of a table: one sentence and the allowed values for every key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearfar.recipe.literals import literal
 
 @dataclass(frozen=True)
 class Key:
-    """What a key is for and, beyond its type, which values fit."""
+    """The description of a key and, in addition to its type, the allowed values."""
 
     about: str
     """One sentence."""
@@ -24,15 +24,15 @@ class Key:
     at_most: float | None = None
     below: float | None = None
     whole_from: float | None = None
-    """From here on, only whole numbers fit."""
+    """From here on, only whole numbers are allowed."""
     distinct: bool = False
-    """No entry of the list may come twice."""
+    """No entry of the list may occur twice."""
     usual: object = None
-    """A value to try where the key is unset by default."""
+    """A value to suggest if the key is unset by default."""
     encoder: bool = False
     """Whether it names an encoder, which may be a folder."""
     none: object = ...
-    """What the bare word ``none`` stands for where the key cannot be unset; ``...`` for nothing."""
+    """The value of ``none`` on the command line if the key cannot be unset; ``...`` if it has none."""
 
 
 _Arguments = ParamSpec("_Arguments")
@@ -41,35 +41,35 @@ _CACHES: list[Callable[[], None]] = []
 
 
 def schema_cache(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Remember what a function says about tables, until :func:`forget_schema` is called."""
-    remembered = cache(function)
-    _CACHES.append(remembered.cache_clear)
-    return update_wrapper(remembered, function)  # type: ignore[return-value]
+    """Cache the results of a function about tables until :func:`forget_schema` is called."""
+    cached = cache(function)
+    _CACHES.append(cached.cache_clear)
+    return update_wrapper(cached, function)  # type: ignore[return-value]
 
 
 def forget_schema() -> None:
-    """Tables can be chosen now that could not before, or the other way round."""
+    """Clear the caches, because tables were added or removed."""
     for clear in _CACHES:
         clear()
 
 
 class Entry(NamedTuple):
-    """One key of a table: its name, its type, its default and what it is for."""
+    """One key of a table: its name, type, default and description."""
 
     name: str
     kind: Any
     key: Key
     default: object
-    """``MISSING`` where the key is required."""
+    """``MISSING`` if the key is required."""
 
     @property
     def required(self) -> bool:
-        """Whether a recipe has to state this key."""
+        """Whether the key has no default."""
         return self.default is MISSING
 
 
 class Choice(ABC):
-    """A type that stands for several tables, one of which a recipe chooses by its name."""
+    """A type with several tables, one of which a recipe chooses by its name."""
 
     @classmethod
     @abstractmethod
@@ -78,64 +78,64 @@ class Choice(ABC):
 
 
 class Fits(NamedTuple):
-    """A type, taken apart into the forms a TOML value may have."""
+    """The forms of TOML values that a type allows."""
 
     optional: bool = False
     choices: tuple[Any, ...] = ()
     scalars: tuple[type, ...] = ()
     tables: tuple[type, ...] = ()
     items: Any = None
-    """The type of the entries, where a list fits."""
+    """The type of the entries, if a list is allowed."""
     values: Any = None
-    """The type of the values, where a table with free keys fits."""
+    """The type of the values, if a table with arbitrary keys is allowed."""
 
 
 @schema_cache
 def entries(table: type) -> dict[str, Entry]:
-    """The keys of a dataclass by name, in the order they are written."""
+    """The keys of a dataclass by name, in order."""
     hints = get_type_hints(table, include_extras=True)
-    found = {}
+    keys = {}
     for part in fields(table):
         default = part.default if part.default_factory is MISSING else part.default_factory()
         kind, key = hints[part.name], Key("")
         if get_origin(kind) is Annotated:
             kind, key = get_args(kind)[0], next(note for note in get_args(kind)[1:] if isinstance(note, Key))
-        found[part.name] = Entry(part.name, kind, key, default)
-    return found
+        keys[part.name] = Entry(part.name, kind, key, default)
+    return keys
 
 
 @schema_cache
 def fits(kind: Any) -> Fits:
-    """Take a type apart: unions, choices, lists, tables."""
+    """The forms of a type: unions, choices, lists, tables."""
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    found: dict[str, Any] = {"choices": (), "scalars": (), "tables": ()}
+    forms: dict[str, Any] = {"choices": (), "scalars": (), "tables": ()}
     for member in members:
         if member is NoneType:
-            found["optional"] = True
+            forms["optional"] = True
         elif get_origin(member) is Literal:
-            found["choices"] += get_args(member)
+            forms["choices"] += get_args(member)
         elif member in (str, int, float, bool):
-            found["scalars"] += (member,)
+            forms["scalars"] += (member,)
         elif is_dataclass(member):
-            found["tables"] += (member,)
+            forms["tables"] += (member,)
         elif isinstance(member, type) and issubclass(member, Choice):
-            found["tables"] += member.tables()
+            forms["tables"] += member.tables()
         elif get_origin(member) is tuple:
-            found["items"] = get_args(member)[0]
+            forms["items"] = get_args(member)[0]
         elif get_origin(member) is dict:
-            found["values"] = get_args(member)[1]
+            forms["values"] = get_args(member)[1]
         else:
             raise TypeError(f"a recipe key cannot be of type {member!r}")
-    return Fits(**found)
+    return Fits(**forms)
 
 
 def tag(table: type) -> str:
-    """The name by which a table is chosen among several."""
+    """The name by which a recipe chooses the table."""
     return str(entries(table)["name"].default)
 
 
 def phrase(kind: Any, key: Key) -> str:
-    """What fits, in words.
+    """The allowed values in words.
 
     >>> phrase(int | None, Key("", at_least=1))
     'a whole number of at least 1'

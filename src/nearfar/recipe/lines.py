@@ -1,7 +1,7 @@
-"""On which line of a TOML text each key stands.
+"""The line of each key in a TOML text.
 
-``tomllib`` forgets lines, so a scanner of our own walks over the text once more. It only sees texts that
-``tomllib`` has accepted, therefore it need not check anything.
+``tomllib`` does not report lines, so this scanner reads the text again. ``tomllib`` has accepted the text before,
+therefore the scanner need not check anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from nearfar.recipe.literals import BARE, Path
 
 DEEPEST = 16
-"""Keys nested deeper than this share the line of their ancestor."""
+"""Keys nested deeper than this have the line of their ancestor."""
 
 _GAP = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BLANK = re.compile(r"[ \t]*")
@@ -34,7 +34,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.breaks = [found.start() for found in re.finditer("\n", text)]
+        self.breaks = [match.start() for match in re.finditer("\n", text)]
         self.lines: dict[Path, int] = {}
         self.lengths: dict[Path, int] = {}  # of arrays of tables
 
@@ -68,7 +68,7 @@ class _Scanner:
         return (*path, self.lengths[path] - 1) if path in self.lengths else path
 
     def statement(self, table: Path) -> Path:
-        """Read one ``key = value`` and give back the table it belongs to."""
+        """Read one ``key = value`` and return its table."""
         path, line = table, self.line()
         for part in self.key():
             path = (*path, part) if len(path) <= DEEPEST else path
@@ -139,11 +139,11 @@ class _Scanner:
         return self.text.startswith(sign, self.at)
 
     def skip(self, pattern: re.Pattern[str]) -> None:
-        found = pattern.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        match = pattern.match(self.text, self.at)
+        self.at = match.end() if match else self.at
 
     def take(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self.text, self.at)
-        assert found, f"the scanner lost its way at character {self.at}"
-        self.at = found.end()
-        return found[0]
+        match = pattern.match(self.text, self.at)
+        assert match, f"the scanner failed at character {self.at}"
+        self.at = match.end()
+        return match[0]

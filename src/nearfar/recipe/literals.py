@@ -1,4 +1,4 @@
-"""Python values as TOML writes them."""
+"""Python values as TOML literals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Keys, and the 0-based positions of list entries."""
+"""Keys, and 0-based positions of list entries."""
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 """A key that needs no quotes."""
@@ -19,7 +19,7 @@ _ESCAPES |= {ord("\n"): "\\n", ord("\t"): "\\t", ord("\r"): "\\r", ord('"'): '\\
 
 
 def literal(value: object) -> str:
-    """A value as TOML writes it; ``None``, which TOML lacks, becomes ``unset``.
+    """A value as a TOML literal; ``None``, which TOML lacks, becomes ``unset``.
 
     >>> literal(("a", 0.5, True))
     '["a", 0.5, true]'
@@ -41,12 +41,12 @@ def literal(value: object) -> str:
 
 
 def key_literal(name: str) -> str:
-    """A key as TOML writes it, in quotes only where they are needed."""
+    """A key in TOML, in quotes only if they are needed."""
     return name if BARE.fullmatch(name) else literal(name)
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """A path of keys as one dotted key, each part kept short.
+    """A path of keys as one dotted key, each part shortened.
 
     >>> dotted(("stage", 0, "learning rate"))
     'stage.0."learning rate"'
@@ -55,7 +55,7 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 def shown(value: object) -> str:
-    """What came, in words: short, on one line, its type unmistakable."""
+    """A value for a message: short, on one line, with its type."""
     if isinstance(value, str):
         return f"the string {short(printable(literal(value)))}"
     if isinstance(value, list | tuple):
@@ -68,10 +68,10 @@ def shown(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that any terminal can show, whatever bytes a shell passed on."""
+    """A text that any terminal can print, whatever bytes the shell has passed."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def short(text: str, width: int = 60) -> str:
-    """A text that is not too long; its last character, often a quote, stays."""
+    """A text of limited length; its last character, often a quote, is kept."""
     return text if len(text) <= width else f"{text[: width - 4]}...{text[-1]}"

@@ -1,4 +1,4 @@
-"""The objectives a recipe can name: tables for classes, for pairs, and those that hold or choose others."""
+"""All objectives of recipes: tables for classes and for pairs, blends, and the automatic choice."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from nearfar.recipe.pair_objectives import (
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Objective):
-    """What suits the data: the objective, its batches and how long to learn are chosen when the data has been read.
+    """The default objective of the data; it is chosen together with batches and epochs when the data is read.
 
-    Formula:  that of the chosen objective, which the run prints and the saved recipe states
+    Formula:  that of the chosen objective, which the run prints and the saved recipe has
     Reads:    anything
     Batches:  those of the chosen objective
     Related:  supcon for few labeled texts, cross-entropy for many, cosine-mse for scored pairs, batch-softmax for pairs
@@ -52,11 +52,11 @@ class Auto(Objective):
 
 @dataclass(frozen=True, kw_only=True)
 class Blend(Objective):
-    """A weighted sum of objectives; the combo of the batch-softmax paper is batch-softmax with cosine-mse.
+    """A weighted sum of objectives; the batch-softmax paper has batch-softmax with cosine-mse.
 
     Formula:  L = sum over parts of weight * L of the part
     Reads:    what its parts read; all of them must read the same shape
-    Batches:  those of the part that asks for most
+    Batches:  those of the part that needs most
     Related:  stages train with one objective after the other
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725, eq. 6
     """
@@ -64,11 +64,11 @@ class Blend(Objective):
     name: Annotated[Literal["blend"], NAME] = "blend"
     learning_rate: LearningRate = None
     weights: Annotated[
-        dict[str, float], Key("How much each part counts; a part that is not named here counts 1.", at_least=0)
+        dict[str, float], Key("The weight of each part; 1 for a part that is not named here.", at_least=0)
     ] = field(default_factory=dict)
-    parts: Annotated[
-        dict[str, Single], Key("The objectives that are added up, by names of your choice for the journal.")
-    ] = field(default_factory=dict)
+    parts: Annotated[dict[str, Single], Key("The objectives of the sum, by names of your choice for the journal.")] = (
+        field(default_factory=dict)
+    )
 
     @property
     def does(self) -> Capabilities:

@@ -1,4 +1,4 @@
-"""Values from the command line, laid over those of a file."""
+"""Overrides: values from the command line that replace those of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nearfar.recipe.literals import Path, dotted, printable, short
 
 @dataclass(frozen=True)
 class Override:
-    """One value that wins over the file."""
+    """One value that replaces that of the file."""
 
     path: tuple[str, ...]
     value: object
@@ -50,7 +50,7 @@ def _key(text: str, flag: str) -> tuple[str, ...]:
         path = []
     if not path or "\n" in text:
         remedy = "Write table.key=VALUE, as in training.epochs=3."
-        raise RecipeError([Problem(flag, "what stands before the = is not a key", remedy)])
+        raise RecipeError([Problem(flag, "the part before the = is not a key", remedy)])
     return tuple(path)
 
 
@@ -58,8 +58,8 @@ def _value(text: str, flag: str) -> object:
     if text == "none":
         return None
     try:
-        found = tomllib.loads(f"value = {text}")
-        tomllib.loads(f"value = [{text}]")  # fails where a comment follows: then # belongs to a plain string
+        table = tomllib.loads(f"value = {text}")
+        tomllib.loads(f"value = [{text}]")  # fails if a comment follows: then # is part of a plain string
     except tomllib.TOMLDecodeError:
         return text
     except ValueError:
@@ -67,14 +67,14 @@ def _value(text: str, flag: str) -> object:
     except RecursionError:
         remedy = "A recipe needs three levels at most."
         raise RecipeError([Problem(flag, "lists or tables are nested too deeply", remedy)]) from None
-    value = found["value"]
-    return text if len(found) > 1 or isinstance(value, date | time) else value
+    value = table["value"]
+    return text if len(table) > 1 or isinstance(value, date | time) else value
 
 
 def overlay(
     values: Mapping[str, object], overrides: Sequence[Override]
 ) -> tuple[dict[str, object], dict[Path, str], list[Problem]]:
-    """The values with all overrides in place, which flag set what, and the overrides that have no place."""
+    """The values with all overrides, the flag that has set each key, and overrides that cannot be applied."""
     merged: dict[str, object] = dict(values)
     flags: dict[Path, str] = {}
     problems = []
@@ -93,7 +93,7 @@ def _apply(merged: dict[str, object], override: Override, flags: dict[Path, str]
         if isinstance(here, list):
             slot = int(part) if part.isascii() and part.isdigit() and len(part) < 10 else len(here)
             if slot >= len(here):
-                message = f"{dotted(path)} has {len(here)} entries, none of them {dotted((part,))}"
+                message = f"{dotted(path)} has {len(here)} entries, and none of them is {dotted((part,))}"
                 return Problem(printable(override.flag), message, "Entries are counted from 0.")
         path = (*path, slot)
         if depth == len(override.path) - 1:

@@ -11,37 +11,38 @@ from nearfar.recipe.keys import Key
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSoftmax(Single):
-    """Batch-softmax contrastive: a text finds its partner among all right texts of the batch, and the other way round.
+    """Batch-softmax contrastive loss (InfoNCE with in-batch negatives), in both directions.
 
     Formula:  L = L0 + L1, L0 = -mean log of the diagonal of softmax over rows of (Q A^T / t), L1 the same with A Q^T
     Reads:    pairs with a label, a score or nothing; triplets, whose negatives join the batch
-    Batches:  the harder the better: batches.shuffle = "neighbors" puts similar pairs together
-    Related:  mnrl is one direction with scale 20; blend it with cosine-mse for the paper's combo
+    Batches:  the harder the negatives the better: batches.shuffle = "neighbors" puts similar pairs together
+    Related:  mnrl is one direction with scale 20; a blend with cosine-mse is the combination of the paper
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
     """
 
     name: Annotated[Literal["batch-softmax"], NAME] = "batch-softmax"
     learning_rate: LearningRate = None
     temperature: Temperature = 0.1
-    trainable: Annotated[bool, Key("Whether the temperature is learned, too.")] = False
-    symmetric: Annotated[bool, Key("Whether right texts look for their left ones as well.")] = True
+    trainable: Annotated[bool, Key("Whether the temperature is trained.")] = False
+    symmetric: Annotated[bool, Key("Whether the loss is computed in both directions.")] = True
     normalize: Annotated[
         Literal["row", "coordinate", "minmax", "none"],
-        Key("How vectors are scaled before they are compared; by coordinate, temperatures of 1 to 3 fit."),
+        Key("How embeddings are normalized; by coordinate, use temperatures of 1 to 3."),
     ] = "row"
     threshold: Annotated[
         float | None,
         Key(
-            "A pair whose target, from 0 to 1, is above counts as a positive; unset means 0.5 for graded scores.",
+            "The target, from 0 to 1, above which a pair is positive; unset means 0.5 for graded scores.",
             at_least=0,
             below=1,
         ),
     ] = None
     reduction: Annotated[
-        Literal["positives", "all"], Key("Whether labeled negatives count as zeros in the mean or not at all.")
+        Literal["positives", "all"],
+        Key("Whether the mean is over positive pairs, or over all pairs with 0 for negative ones."),
     ] = "positives"
     hard_negative_weight: Annotated[
-        float, Key("What is added to the similarity of a row's own negative, for triplets.")
+        float, Key("The weight of hard negatives, added to their similarity, for triplets.")
     ] = 0.0
     groups: Annotated[bool, Key("Whether texts joined by positive pairs are never each other's negatives.")] = True
 
@@ -54,12 +55,12 @@ class BatchSoftmax(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleNegatives(Single):
-    """Multiple negatives ranking: one direction of batch-softmax with cosine scale 20.
+    """Multiple negatives ranking loss (InfoNCE with in-batch negatives): one direction of batch-softmax, scale 20.
 
     Formula:  L = -mean log of the diagonal of softmax over rows of (scale * cos(q_i, a_j))
     Reads:    pairs with a label, a score or nothing; triplets, whose negatives join the batch
     Batches:  large ones, any composition
-    Related:  batch-softmax has all variations of it
+    Related:  batch-softmax has more settings
     Paper:    Henderson et al. 2017, arXiv:1705.00652
     """
 
@@ -76,12 +77,12 @@ class MultipleNegatives(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class CosineMSE(Single):
-    """The cosine of a pair should be its score.
+    """Mean squared error between the cosine of a pair and its score.
 
     Formula:  L = mean (cos(q_i, a_i) - y_i)^2
     Reads:    pairs with a score or a binary label
     Batches:  any
-    Related:  pearson asks for the order and spacing only; blended with batch-softmax it is the paper's combo
+    Related:  pearson is invariant to shift and scale; a blend with batch-softmax is the combination of the paper
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
     """
 
@@ -96,12 +97,12 @@ class CosineMSE(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class Pearson(Single):
-    """The cosines of a batch should correlate with its scores.
+    """Pearson correlation between the cosines of a batch and its scores.
 
     Formula:  L = 1 - correlation of cos(q_i, a_i) and y_i over the batch
     Reads:    pairs with a score or a binary label
-    Batches:  of a dozen or more, so that a correlation means something
-    Related:  cosine-mse asks for the values themselves
+    Batches:  a dozen rows or more, for a meaningful correlation
+    Related:  cosine-mse fits the values themselves
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
     """
 
@@ -116,7 +117,7 @@ class Pearson(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class PairTriplet(Single):
-    """A pair's right text should be nearer to the left one than a negative, by a margin.
+    """Triplet loss: the right text of a pair should be nearer to the left one than a negative, by a margin.
 
     Formula:  L = mean [ d(q_i, a_i) - d(q_i, n) + margin ]+
     Reads:    triplets; or pairs, whose negatives are the hardest right texts of the batch
@@ -127,7 +128,7 @@ class PairTriplet(Single):
 
     name: Annotated[Literal["pair-triplet"], NAME] = "pair-triplet"
     learning_rate: LearningRate = None
-    margin: Annotated[float, Key("How much farther a negative has to be.", above=0)] = 0.5
+    margin: Annotated[float, Key("The margin between positive and negative distance.", above=0)] = 0.5
     distance: Annotated[Literal["euclidean", "squared", "cosine"], Key("The distance between two vectors.")] = (
         "euclidean"
     )
@@ -140,7 +141,7 @@ class PairTriplet(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastivePairs(Single):
-    """Positive pairs come together, negative ones leave until a margin is between them.
+    """Contrastive loss on labeled pairs: positives attract, negatives repel up to a margin.
 
     Formula:  L = mean of y d^2 / 2 + (1 - y) max(0, margin - d)^2 / 2 with d = 1 - cosine
     Reads:    pairs with a binary label
@@ -151,7 +152,7 @@ class ContrastivePairs(Single):
 
     name: Annotated[Literal["contrastive-pairs"], NAME] = "contrastive-pairs"
     learning_rate: LearningRate = None
-    margin: Annotated[float, Key("The distance beyond which negative pairs are left alone.", above=0)] = 0.5
+    margin: Annotated[float, Key("The distance beyond which negative pairs have no loss.", above=0)] = 0.5
 
     @property
     def does(self) -> Capabilities:
@@ -161,7 +162,7 @@ class ContrastivePairs(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class SimCSE(Single):
-    """Two dropout masks make two views of a text, which must find each other among all texts of the batch.
+    """SimCSE: two dropout masks give two views of a text, which are a positive pair among in-batch negatives.
 
     Formula:  L = -mean log [ exp(cos(h_i, h_i') / t) / sum over j of exp(cos(h_i, h_j') / t) ]
     Reads:    plain texts; positive pairs; triplets, whose negatives join the batch
@@ -174,18 +175,17 @@ class SimCSE(Single):
     learning_rate: LearningRate = None
     temperature: Temperature = 0.05
     projection: Annotated[
-        bool, Key("Whether a layer stands between the vectors and the objective while training on plain texts.")
+        bool, Key("Whether there is a projection layer before the objective in training on plain texts.")
     ] = True
     hard_negative_weight: Annotated[
-        float, Key("What is added to the similarity of a row's own negative, for triplets.")
+        float, Key("The weight of hard negatives, added to their similarity, for triplets.")
     ] = 0.0
     views: Annotated[
         Literal["dropout", "words", "synonyms"],
-        Key("How the second view of a plain text differs: dropout alone, or dropped words or synonyms as well."),
+        Key("The second view of a plain text: dropout alone, or also dropped words, or also synonyms."),
     ] = "dropout"
     mlm_weight: Annotated[
-        float,
-        Key("How much naming masked words counts beside it; 0 leaves that out, and the paper takes 0.1.", at_least=0),
+        float, Key("The weight of masked language modeling; 0 is none, and the paper has 0.1.", at_least=0)
     ] = 0.0
 
     @property
@@ -205,12 +205,12 @@ class SimCSE(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class Mirror(Single):
-    """Mirror-BERT: a text and itself with a masked span and another dropout mask must find each other in the batch.
+    """Mirror-BERT: a text and its copy with a masked span and another dropout mask are a positive pair.
 
-    Formula:  that of simcse, the second view with a span replaced by mask tokens
+    Formula:  as simcse, with a span of the second view replaced by mask tokens
     Reads:    plain texts: sentences, phrases or words
     Batches:  large ones, any composition
-    Related:  simcse relies on dropout alone
+    Related:  simcse has dropout alone
     Paper:    Liu et al. 2021, arXiv:2104.08027
     """
 
@@ -228,12 +228,11 @@ class Mirror(Single):
         ),
     ] = "none"
     temperature: Annotated[
-        float | None,
-        Key("The divisor of all similarities; unset means 0.04 for sentences and 0.2 for phrases and words.", above=0),
+        float | None, Key("The temperature; unset means 0.04 for sentences and 0.2 for phrases and words.", above=0)
     ] = None
     masked: Annotated[
         int | None,
-        Key("How many tokens are masked in the second view; unset means 5 for sentences and 2 otherwise.", at_least=0),
+        Key("The number of tokens masked in the second view; unset means 5 for sentences and 2 otherwise.", at_least=0),
     ] = None
     unit: Annotated[
         Literal["tokens", "characters"] | None,

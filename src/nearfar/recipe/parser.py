@@ -1,4 +1,4 @@
-"""A file's bytes to TOML values, and what to do when they are not TOML."""
+"""The bytes of a file to TOML values, with remedies for syntax errors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _BARE_VALUE = re.compile(r"([^=#\"'\[{]+?)\s*=\s*([^\"'\s\[{#][^\"'\[{#]*?)\s*(?
 
 _CLOSE_LIST = "Close the list with ], and put a comma between entries."
 _REMEDIES = (
-    (r"cannot|duplicate", "The same key or table is there before; keep one of the two."),
+    (r"cannot|duplicate", "The same key or table occurs before; keep one of the two."),
     (r"unescaped|escaped|invalid hex", r"Put a path with backslashes in single quotes: 'C:\texts\train.csv'."),
     (r"unterminated|illegal character '\\n'|expected \"'", "Close the quotes."),
     (r"unclosed array", _CLOSE_LIST),
     (
         r"unclosed inline|invalid initial",
-        "A table in braces stands on one line, { a = 1, b = 2 }, with no comma at its end.",
+        "Write a table in braces on one line, { a = 1, b = 2 }, with no comma at its end.",
     ),
 )
-"""What to do, by how the reason of tomllib begins."""
+"""Remedies by the beginning of the message of tomllib."""
 
 
 def parse(raw: bytes, where: str) -> tuple[dict[str, Any], dict[Path, int]]:
@@ -44,9 +44,9 @@ def parse(raw: bytes, where: str) -> tuple[dict[str, Any], dict[Path, int]]:
         line = 1 + brackets.index(max(brackets))
         deep = Problem(where, "lists or tables are nested too deeply", "A recipe needs three levels at most.", line)
         raise RecipeError([deep]) from None
-    except ValueError:  # Python refuses to read integers of thousands of digits
-        found = _LONG_NUMBER.search(text)
-        line = text.count("\n", 0, found.start() if found else 0) + 1
+    except ValueError:  # Python refuses integers of thousands of digits
+        number = _LONG_NUMBER.search(text)
+        line = text.count("\n", 0, number.start() if number else 0) + 1
         long = Problem(where, "an integer has more than 64 bits", "Write a smaller number.", line)
         raise RecipeError([long]) from None
 
@@ -76,7 +76,7 @@ def _syntax_remedy(reason: str, content: str) -> str:
         return _bare_value_remedy(bare[1], bare[2])
     if content.endswith(("[", ",")):
         return _CLOSE_LIST
-    return "Strings stand in quotes, tables in [brackets], and every key on a line of its own."
+    return "Write strings in quotes, tables in [brackets], and every key on its own line."
 
 
 def _bare_value_remedy(key: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""Paths in a recipe count from the folder of the recipe."""
+"""Paths in a recipe are relative to its folder."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from nearfar.recipe.keys import entries, fits
 from nearfar.recipe.schema import Recipe
 
 ELSEWHERE = ("hub:", "sample:", MEMORY)
-"""How a source of texts begins that is not a file."""
+"""Prefixes of data sources that are not files."""
 
 Source = TypeVar("Source", str, str | float, str | float | None)
 AnyObjective = TypeVar("AnyObjective", bound=Objective)
 
 
 def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
-    """The recipe with absolute data files, and absolute encoder folders where there are some.
+    """The recipe with absolute paths of data files and encoder folders.
 
-    Shares, ``auto``, ``-``, ``hub:``, ``sample:`` and ``memory:`` stay as they are, and so does a ``#split`` behind
-    a file.
+    Shares, ``auto``, ``-``, ``hub:``, ``sample:`` and ``memory:`` are unchanged, and so is a ``#split`` after a file.
     """
     data = replace(
         recipe.data,
@@ -41,7 +40,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
 
 
 def _objective(objective: AnyObjective, base: Path) -> AnyObjective:
-    """The objective with absolute folders for encoders that it names, and so the parts of a blend."""
+    """The objective, or the parts of a blend, with absolute encoder folders."""
     changes: dict[str, Any] = {}
     for name, entry in entries(type(objective)).items():
         value = getattr(objective, name)
@@ -54,7 +53,7 @@ def _objective(objective: AnyObjective, base: Path) -> AnyObjective:
 
 def _encoder(name: str, base: Path) -> str:
     folder = _join(name, base)
-    return folder if os.path.isdir(folder) else name  # unlike that of a Path, False for whatever is no usable path
+    return folder if os.path.isdir(folder) else name  # unlike Path.is_dir, False for an unusable path
 
 
 def _absolute(source: Source, base: Path) -> Source:

@@ -1,4 +1,4 @@
-"""A recipe file, flags on top, to a Recipe; or one RecipeError that lists everything that is wrong."""
+"""A recipe file and overrides to a Recipe, or to one RecipeError with all problems."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nearfar.recipe.validation import Checker, Place
 __all__ = ["Override", "build_recipe", "build_table", "parse_override", "read_recipe"]
 
 LARGEST_FILE = 2**18
-"""Bytes. Whatever is larger is no recipe."""
+"""Bytes. A larger file is not a recipe."""
 
 
 def read_recipe(path: Path, overrides: Sequence[Override] = ()) -> Recipe:
-    """Read a TOML file; overrides win over what it says."""
-    from nearfar.recipe.parser import parse  # its patterns take time to compile, and flags alone do not need them
+    """Read a TOML file; overrides replace its values."""
+    from nearfar.recipe.parser import parse  # flags alone do not need its regular expressions
 
     where = printable(str(path))
     values, lines = parse(content(path, where), where)
@@ -32,7 +32,7 @@ def read_recipe(path: Path, overrides: Sequence[Override] = ()) -> Recipe:
 
 
 def build_recipe(values: Mapping[str, object], overrides: Sequence[Override] = (), *, where: str) -> Recipe:
-    """Make a recipe without a file; ``where`` names the place of values that no flag set."""
+    """Make a recipe without a file; ``where`` is for messages about values that no flag has set."""
     recipe: Recipe = build_table(Recipe, values, overrides, where=where)
     return recipe
 
@@ -45,7 +45,7 @@ def build_table(
     where: str,
     lines: Mapping[KeyPath, int] | None = None,
 ) -> Any:
-    """Fill any dataclass whose fields are recipe keys."""
+    """Build any dataclass whose fields are recipe keys."""
 
     def place(path: KeyPath) -> Place:
         prefixes = [path[:length] for length in range(len(path), -1, -1)]
@@ -70,7 +70,7 @@ def build_table(
 
 
 def content(path: Path, where: str) -> bytes:
-    """The bytes of a recipe file; raises RecipeError when there are none to be had, or too many."""
+    """The bytes of a recipe file; raises RecipeError if it cannot be read, or is too large."""
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE + 1)

@@ -1,4 +1,4 @@
-"""The page of all recipe keys, from the schema: ``python -m nearfar.recipe.reference``."""
+"""The reference pages of all recipe keys, from the schema: ``python -m nearfar.recipe.reference [tasks]``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
+from nearfar.recipe.capabilities import OBJECTIVES
 from nearfar.recipe.keys import Entry, entries, fits, phrase, tag
 from nearfar.recipe.literals import literal
-from nearfar.recipe.schema import Recipe
+from nearfar.recipe.schema import Data, Encoder, Recipe
+from nearfar.recipe.tasks import TaskRecipe
 
 LABELS = ("Formula", "Reads", "Batches", "Related", "Paper")
-"""What the docstring of an objective's table says beside its summary."""
+"""The parts of an objective's docstring after the summary."""
 
 _INTRODUCTION = """\
 # Recipe
@@ -22,11 +24,26 @@ A recipe is a TOML file that describes a training run. Only `data.train` is requ
 key can also be set on the command line: `--set training.epochs=3`. There, `none` unsets a key.
 """
 
+_TASK_INTRODUCTION = """\
+# Multi-task recipe
+
+A recipe with `[[task]]` tables trains several tasks with one encoder: [Multi-task training](../how-to/multi-task.md).
+Every task needs a `name` and `data.train`; every other key has a default. Keys outside of lists can also be set on the
+command line: `--set training.epochs=3`.
+"""
+
 
 def reference() -> str:
-    """The whole page in Markdown."""
-    sections = [_INTRODUCTION, *_sections(Recipe, "", "Top of the file", {})]
-    return "\n".join(sections)
+    """The page of a recipe in Markdown."""
+    return "\n".join([_INTRODUCTION, *_sections(Recipe, "", "Top of the file", {})])
+
+
+def task_reference() -> str:
+    """The page of a recipe of several tasks in Markdown."""
+    elsewhere = "of [the recipe](recipe.md)"
+    known: dict[type, str] = {Data: f"`[data]` {elsewhere}", Encoder: f"`[encoder]` {elsewhere}"}
+    known |= dict.fromkeys(OBJECTIVES.values(), f"`[objective]` {elsewhere}")
+    return "\n".join([_TASK_INTRODUCTION, *_sections(TaskRecipe, "", "Top of the file", known)])
 
 
 def _sections(table: type, path: str, title: str, known_as: dict[type, str], level: int = 2) -> list[str]:
@@ -53,7 +70,7 @@ def _sections(table: type, path: str, title: str, known_as: dict[type, str], lev
 
 
 def _elsewhere(repeated: Sequence[type], known_as: dict[type, str]) -> str:
-    """Where tables that are there twice have their keys."""
+    """Which section has the keys of tables that occur twice."""
     places = list(dict.fromkeys(known_as[part] for part in repeated))
     missing = [f"`{literal(tag(part))}`" for part in known_as if known_as[part] in places and part not in repeated]
     names = f", with any `name` but {' and '.join(missing)}" if missing else ""
@@ -61,24 +78,24 @@ def _elsewhere(repeated: Sequence[type], known_as: dict[type, str]) -> str:
 
 
 def _about(table: type) -> str:
-    told = description(table)
-    lines = [f"- {label}: {told[label.lower()]}" for label in LABELS if label.lower() in told]
-    return "\n".join([told["summary"], "", *lines, *([""] if lines else [])]) + "\n"
+    parts = description(table)
+    lines = [f"- {label}: {parts[label.lower()]}" for label in LABELS if label.lower() in parts]
+    return "\n".join([parts["summary"], "", *lines, *([""] if lines else [])]) + "\n"
 
 
 def description(table: type) -> dict[str, str]:
-    """What a table's docstring says: its summary, and what stands behind each of the :data:`LABELS`."""
+    """The parts of a table's docstring: its summary, and the text of each of the :data:`LABELS`."""
     paragraphs = inspect.cleandoc(table.__doc__ or "").split("\n\n")
-    told = {"summary": " ".join(paragraphs[0].split())}
+    parts = {"summary": " ".join(paragraphs[0].split())}
     for line in "\n".join(paragraphs[1:]).splitlines():
         label, colon, text = line.partition(":")
         if colon and label in LABELS:
-            told[label.lower()] = text.strip()
-    return told
+            parts[label.lower()] = text.strip()
+    return parts
 
 
 def describe(table: type) -> dict[str, Any]:
-    """An objective in plain data: what its docstring says, and its settings."""
+    """An objective as plain data: its docstring and its settings."""
     settings = [
         {"key": entry.name, "kind": phrase(entry.kind, entry.key), "default": _default(entry), "doc": entry.key.about}
         for entry in entries(table).values()
@@ -107,4 +124,4 @@ def _row(entry: Entry) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    sys.stdout.buffer.write((task_reference() if "tasks" in sys.argv[1:] else reference()).encode())

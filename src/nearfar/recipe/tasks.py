@@ -1,7 +1,7 @@
-"""A recipe with several tasks: one encoder, a head for each task, and whose turn it is.
+"""A recipe of several tasks: one encoder, a head for each task, and a task schedule.
 
-A file with ``[[task]]`` tables is such a recipe. Every task has data and an objective of its own; encoder, batches and
-training are those of all of them.
+A file with ``[[task]]`` tables is such a recipe. Every task has its own data and objective; encoder, batches and
+training are shared.
 """
 
 from __future__ import annotations
@@ -29,30 +29,28 @@ TaskHeadKind: TypeAlias = Literal[
     "auto", "linear", "concat", "joint", "joint-difference", "joint-difference-activated", "cosine"
 ]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""What a task may be called: its name becomes part of names of files and weights."""
+"""Names of tasks: they become part of the names of files and weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskHead:
-    """What makes an answer of text vectors."""
+    """The head of a task on the text embeddings."""
 
     kind: Annotated[
         TaskHeadKind,
         Key(
-            '"linear" reads single texts, "concat" and "cosine" two texts encoded apart, the "joint" ones two texts '
-            'encoded together in both orders; "auto" is linear for texts and joint for pairs.'
+            '"linear" reads single texts, "concat" and "cosine" pairs as a bi-encoder, the "joint" ones pairs as a '
+            'cross-encoder in both orders; "auto" is linear for texts and joint for pairs.'
         ),
     ] = "auto"
-    dropout: Annotated[
-        float, Key("The share of coordinates left out in front of the head while training.", at_least=0, below=1)
-    ] = 0.1
-    difference: Annotated[bool, Key('Whether "concat" also sees the absolute difference of the two vectors.')] = False
-    product: Annotated[bool, Key('Whether "concat" also sees the product of the two vectors.')] = False
+    dropout: Annotated[float, Key("The dropout probability in front of the head.", at_least=0, below=1)] = 0.1
+    difference: Annotated[bool, Key('Whether "concat" also has the absolute difference of the embeddings.')] = False
+    product: Annotated[bool, Key('Whether "concat" also has the product of the embeddings.')] = False
     symmetric: Annotated[
         bool,
         Key(
-            'Whether a "joint" head gives the same answer when the two texts change places; false has a layer of its '
-            "own for each order, as published."
+            'Whether a "joint" head gives the same output for both orders of the texts; false has one layer for each '
+            "order, as published."
         ),
     ] = True
 
@@ -61,13 +59,13 @@ class TaskHead:
 class Task:
     """One of the tasks that share the encoder."""
 
-    name: Annotated[str, Key("What the task is called, in letters, digits, - and _; anything but mean.")]
-    data: Annotated[Data, Key("Which texts to read and what their columns mean.")]
+    name: Annotated[str, Key("The name of the task, in letters, digits, - and _; anything but mean.")]
+    data: Annotated[Data, Key("The data files and their columns.")]
     kind: Annotated[
         TaskKind | Literal["auto"],
-        Key('Texts with classes, pairs with labels, or pairs with scores; "auto" is what the data has.'),
+        Key('Texts with classes, pairs with labels, or pairs with scores; "auto" depends on the data.'),
     ] = "auto"
-    head: Annotated[TaskHead, Key("What makes an answer of text vectors.")] = field(default_factory=TaskHead)
+    head: Annotated[TaskHead, Key("The head of the task on the text embeddings.")] = field(default_factory=TaskHead)
     objective: Annotated[
         Objective,
         Key(
@@ -76,14 +74,14 @@ class Task:
         ),
     ] = field(default_factory=Auto)
     head_weight: Annotated[
-        float, Key("The weight of the head's own loss beside an objective that does not train the head.", above=0)
+        float, Key("The weight of the loss of the head, in addition to an objective that does not train it.", above=0)
     ] = 1.0
-    weight: Annotated[float, Key("What the loss of this task counts beside those of the others.", at_least=0)] = 1.0
-    batch_size: Annotated[int | None, Key("The rows in its batches; unset means batches.size.", at_least=1)] = None
+    weight: Annotated[float, Key("The weight of the loss of this task.", at_least=0)] = 1.0
+    batch_size: Annotated[int | None, Key("Its batch size; unset means batches.size.", at_least=1)] = None
     metric: Annotated[
         Metric,
         Key(
-            'The score on its dev rows; "auto" is f1_weighted for classes and labels, f1 for labels under a cosine '
+            'The metric on its dev data; "auto" is f1_weighted for classes and labels, f1 for labels under a cosine '
             "head, and spearman for scores."
         ),
     ] = "auto"
@@ -91,19 +89,19 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskBatches:
-    """How many rows sit together in a step."""
+    """Batch size and composition."""
 
-    size: Annotated[int, Key("The rows in a batch of a task that says nothing else.", at_least=1)] = 32
+    size: Annotated[int, Key("The batch size of tasks without their own.", at_least=1)] = 32
     chunk: Annotated[
         int | None,
         Key(
-            "The rows of a batch that are in memory at a time, with the same loss and gradients for a third more "
-            "time; unset means all of them.",
+            "The rows of a batch that are in memory at a time (GradCache), with the same loss and gradients for a "
+            "third more time; unset means all of them.",
             at_least=1,
         ),
     ] = None
     per_class: Annotated[
-        int, Key("The texts of a class that sit together where an objective needs classmates.", at_least=2)
+        int, Key("The texts of each class in a batch, if an objective needs positives in the batch.", at_least=2)
     ] = 4
 
 
@@ -114,8 +112,8 @@ class TaskSchedule:
     kind: Annotated[
         Literal["sampled", "round-robin", "sequential", "annealed"],
         Key(
-            '"sampled" mixes the batches at random, "round-robin" goes through the tasks in turn, "sequential" trains '
-            'one task after the other, "annealed" begins in proportion to the data and ends nearly even.'
+            '"sampled" mixes the batches at random, "round-robin" alternates between the tasks, "sequential" trains '
+            'one task after the other, "annealed" begins in proportion to the data and ends nearly uniform.'
         ),
     ] = "sampled"
     sampling: Annotated[
@@ -123,40 +121,39 @@ class TaskSchedule:
         Key("How the share of sampled batches depends on the size of a task."),
     ] = "proportional"
     temperature: Annotated[
-        float | None, Key("How even sampling by temperature is: 1 is in proportion, 2 the square root.", above=0)
+        float | None, Key("The temperature of sampling: 1 is proportional, 2 the square root.", above=0)
     ] = None
     weights: Annotated[
         dict[str, float],
-        Key("The weight of a task's share of sampled or annealed batches, by its name; 1 for others.", at_least=0),
+        Key("The weights of tasks in sampled or annealed batches, by their names; 1 for others.", at_least=0),
     ] = field(default_factory=dict)
     order: Annotated[
-        tuple[str, ...],
-        Key("The tasks in the order to train them, sequential or round-robin; unset means that of the file.", none=()),
+        tuple[str, ...], Key("The order of sequential or round-robin tasks; unset means that of the file.", none=())
     ] = ()
     steps: Annotated[
         int | None,
-        Key("The batches of an epoch, sampled or annealed; unset means as many as all tasks have.", at_least=1),
+        Key("The sampled or annealed batches of an epoch; unset means as many as all tasks have.", at_least=1),
     ] = None
     drop: Annotated[
-        float, Key("What the exponent of annealed shares loses until the last epoch.", at_least=0, at_most=1)
+        float, Key("By how much the exponent of annealed shares falls until the last epoch.", at_least=0, at_most=1)
     ] = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTraining(Training):
-    """How long and how fast to learn, and what to keep."""
+    """Epochs, optimizer, evaluation and checkpoints, for all tasks."""
 
-    epochs: Annotated[int | None, Key("How often the schedule is walked through; unset means 5.", at_least=1)] = None
+    epochs: Annotated[int | None, Key("The number of passes over the schedule; unset means 5.", at_least=1)] = None
     learning_rate: Annotated[
-        float | None, Key("The highest learning rate of the encoder; unset means 5e-5.", above=0, at_most=10)
+        float | None, Key("The peak learning rate of the encoder; unset means 5e-5.", above=0, at_most=10)
     ] = None
-    metric: Annotated[
-        Metric, Key('Always "auto": the mean of the scores of all tasks picks the model, each by its own metric.')
-    ] = "auto"
+    metric: Annotated[Metric, Key('Always "auto": the mean of the scores of all tasks selects the best weights.')] = (
+        "auto"
+    )
     head_learning_rate: Annotated[
         float | None,
         Key(
-            "The highest learning rate of heads and shared layer; unset means 20 times training.learning_rate.",
+            "The peak learning rate of heads and shared layer; unset means 20 times training.learning_rate.",
             above=0,
             at_most=10,
         ),
@@ -171,54 +168,52 @@ class TaskTraining(Training):
     ] = "mean"
     weighting: Annotated[
         Literal["fixed", "uncertainty"],
-        Key('"uncertainty" learns how much the loss of each task counts; "fixed" keeps to the weight of each task.'),
+        Key('"uncertainty" learns the weight of each task (homoscedastic uncertainty); "fixed" keeps task.weight.'),
     ] = "fixed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStage:
-    """A training of the encoder before the tasks, on data of its own."""
+    """A training stage of the encoder before the tasks, on its own data."""
 
-    data: Annotated[Data, Key("Which texts to read and what their columns mean.")]
-    objective: Annotated[Objective, Key("What this stage trains for.")] = field(default_factory=Auto)
-    epochs: Annotated[int | None, Key("How often it sees every row; unset means 1.", at_least=1)] = None
+    data: Annotated[Data, Key("The data files and their columns.")]
+    objective: Annotated[Objective, Key("The objective of this stage.")] = field(default_factory=Auto)
+    epochs: Annotated[int | None, Key("Its passes over the data; unset means 1.", at_least=1)] = None
     learning_rate: Annotated[
-        float | None, Key("Its highest learning rate; unset means what suits the objective.", above=0, at_most=10)
+        float | None, Key("Its peak learning rate; unset means the objective's default.", above=0, at_most=10)
     ] = None
-    batch_size: Annotated[
-        int | None, Key("The rows in its batches; unset means what suits the objective.", at_least=1)
-    ] = None
-    shuffle: Annotated[Shuffle, Key("Who shares a batch.")] = "auto"
+    batch_size: Annotated[int | None, Key("Its batch size; unset means the objective's default.", at_least=1)] = None
+    shuffle: Annotated[Shuffle, Key("Its batch composition.")] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRecipe:
-    """One run of several tasks, in writing."""
+    """All settings of a training run of several tasks."""
 
-    seed: Annotated[int, Key("The number all randomness follows from.", at_least=0, at_most=2**31 - 1)] = 2
-    encoder: Annotated[Encoder, Key("The pretrained model that turns texts into vectors.")] = field(
+    seed: Annotated[int, Key("The seed of all random numbers.", at_least=0, at_most=2**31 - 1)] = 2
+    encoder: Annotated[Encoder, Key("The pretrained model that computes the embeddings of texts.")] = field(
         default_factory=Encoder
     )
-    shared_layer: Annotated[
-        bool, Key("Whether one linear layer with tanh, shared by all tasks, stands in front of the heads.")
-    ] = False
-    batches: Annotated[TaskBatches, Key("How many rows sit together in a step.")] = field(default_factory=TaskBatches)
+    shared_layer: Annotated[bool, Key("Whether all tasks share a linear layer with tanh in front of their heads.")] = (
+        False
+    )
+    batches: Annotated[TaskBatches, Key("Batch size and composition.")] = field(default_factory=TaskBatches)
     schedule: Annotated[TaskSchedule, Key("The task schedule: which task the next batch is from.")] = field(
         default_factory=TaskSchedule
     )
-    training: Annotated[TaskTraining, Key("How long and how fast to learn, and what to keep.")] = field(
+    training: Annotated[TaskTraining, Key("Epochs, optimizer, evaluation and checkpoints, for all tasks.")] = field(
         default_factory=TaskTraining
     )
-    stage: Annotated[tuple[TaskStage, ...], Key("Trainings of the encoder before the tasks.", none=())] = ()
+    stage: Annotated[tuple[TaskStage, ...], Key("Training stages of the encoder before the tasks.", none=())] = ()
     task: Annotated[tuple[Task, ...], Key("The tasks that share the encoder.")]
 
     def plain(self, task: Task) -> Recipe:
-        """What a task asks for, as a recipe of its own would."""
+        """The recipe of one task."""
         return Recipe(seed=self.seed, data=task.data, encoder=self.encoder, objective=task.objective)
 
 
 def has_tasks(path: Path) -> bool:
-    """Whether a file is a recipe with tasks; a file that cannot be read is none, and is refused elsewhere."""
+    """Whether a file is a recipe of several tasks; False for a file that cannot be read, which is refused elsewhere."""
     try:
         return "task" in tomllib.loads(path.read_bytes()[: 2**18].decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
@@ -226,7 +221,7 @@ def has_tasks(path: Path) -> bool:
 
 
 def read_task_recipe(path: Path, overrides: Sequence[Override] = ()) -> TaskRecipe:
-    """Read a recipe with tasks; overrides win over what it says, and its paths count from its folder."""
+    """Read a recipe of several tasks; overrides win over the file, and its paths are relative to its folder."""
     from nearfar.recipe.parser import parse
 
     where = printable(str(path))
@@ -237,7 +232,7 @@ def read_task_recipe(path: Path, overrides: Sequence[Override] = ()) -> TaskReci
 
 
 def build_task_recipe(values: dict[str, Any], overrides: Sequence[Override] = (), *, where: str) -> TaskRecipe:
-    """Make a recipe with tasks without a file; ``where`` names the place of values that no flag set."""
+    """Make a recipe of several tasks without a file; ``where`` is for messages about values that no flag has set."""
     recipe: TaskRecipe = build_table(TaskRecipe, values, overrides, where=where)
     _check(recipe, where, [None] * len(recipe.task))
     return recipe
@@ -249,31 +244,35 @@ def task_toml(recipe: TaskRecipe) -> str:
 
 
 def _check(recipe: TaskRecipe, where: str, lines: Sequence[int | None]) -> None:
-    """What no single key can know."""
+    """Check what depends on several keys."""
     problems: list[Problem] = []
-    seen: dict[str, int] = {}
-    for place, task in enumerate(recipe.task):
-        if not NAME.fullmatch(task.name):
-            remedy = "Use letters, digits, - and _, such as sentiment."
-            problems.append(Problem(where, "a task cannot have this name", remedy, lines[place], value=task.name))
-        elif task.name == "mean":
-            message = "a task cannot have the name mean, which is that of the score over all tasks"
-            problems.append(Problem(where, message, "Give it another name.", lines[place]))
-        elif task.name in seen:
-            message = f"two tasks have the name {task.name!r}, the {_nth(seen[task.name])} and the {_nth(place)}"
-            problems.append(Problem(where, message, "Give one of them another name.", lines[place]))
-        seen.setdefault(task.name, place)
+
+    def report(message: str, remedy: str, line: int | None = None, value: str | None = None) -> None:
+        problems.append(Problem(where, message, remedy, line, value=value))
+
+    places: dict[str, int] = {}
+    for place, (task, line) in enumerate(zip(recipe.task, lines, strict=True)):
+        name = task.name
+        if not NAME.fullmatch(name):
+            report("a task cannot have this name", "Use letters, digits, - and _, such as sentiment.", line, name)
+        elif name == "mean":
+            report("a task cannot have the name mean, which is the score over all tasks", "Rename it.", line)
+        elif name in places:
+            message = f"two tasks have the name {name!r}, the {_nth(places[name])} and the {_nth(place)}"
+            report(message, "Rename one of them.", line)
+        places.setdefault(name, place)
     if not recipe.task:
-        problems.append(Problem(where, "there is no task", "Add [[task]] with a name, and [task.data] with train."))
+        report("there is no task", "Add [[task]] with a name, and [task.data] with train.")
     elif not any(task.weight for task in recipe.task):
-        message = f"the weights of all tasks ({', '.join(seen)}) sum to zero, so that nothing would be learned"
-        problems.append(Problem(where, message, "Give at least one [[task]] a weight above 0.", lines[0]))
-    if recipe.training.metric != "auto":
-        message = f"training.metric is {recipe.training.metric!r}, but the mean of the tasks' scores picks the model"
-        problems.append(Problem(where, message, "Remove it; each [[task]] has a metric of its own."))
-    if recipe.training.gradient_surgery == "none" and recipe.training.combine != "mean":
-        message = f"training.combine is {recipe.training.combine!r}, which has no effect without gradient surgery"
-        problems.append(Problem(where, message, 'Remove it, or write training.gradient_surgery = "pcgrad".'))
+        message = f"the weights of all tasks ({', '.join(places)}) sum to zero, so that nothing would be learned"
+        report(message, "Give at least one [[task]] a weight above 0.", lines[0])
+    training = recipe.training
+    if training.metric != "auto":
+        message = f"training.metric is {training.metric!r}, but the mean of the tasks' scores selects the best weights"
+        report(message, "Remove it; each [[task]] has its own metric.")
+    if training.gradient_surgery == "none" and training.combine != "mean":
+        message = f"training.combine is {training.combine!r}, which has no effect without gradient surgery"
+        report(message, 'Remove it, or write training.gradient_surgery = "pcgrad".')
     if problems:
         raise RecipeError(problems)
 

@@ -1,4 +1,4 @@
-"""Plain values to dataclasses, with everything that does not fit reported at its place."""
+"""Plain values to dataclasses; every invalid value is reported with its file and line, or its flag."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nearfar.recipe.keys import Entry, Fits, broken_bound, entries, fits, phrase
 from nearfar.recipe.literals import LARGEST, Path, dotted, key_literal, literal, shown
 
 ELSEWHERE_CALLED: dict[str, Path] = {"batch_size": ("batches", "size"), "lr": ("training", "learning_rate")}
-"""Keys by the names that most other tools give them."""
+"""Keys by their names in most other tools."""
 
 
 class Place(NamedTuple):
-    """Where a value came from: a line of a file, or a flag."""
+    """Where a value is from: a line of a file, or a flag."""
 
     where: str
     line: int | None
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class Checker:
-    """Builds one dataclass and collects all problems on the way."""
+    """Builds one dataclass and collects all problems."""
 
     def __init__(self, root: type, place: Callable[[Path], Place]) -> None:
         self.root = root
@@ -33,22 +33,20 @@ class Checker:
         self.problems: list[Problem] = []
 
     def build(self, values: Mapping[str, object]) -> Any:
-        """The root filled with values; of no use when ``problems`` is not empty."""
+        """The root with these values; None if there are ``problems``."""
         return self._table(self.root, values, ())
 
     def _table(self, kind: type, values: Mapping[str, object], path: Path, siblings: tuple[type, ...] = ()) -> Any:
         known = entries(kind)
-        guessed = set()
-        for name in values:
-            if name not in known:
-                guessed.add(self._unknown(name, values[name], path, known, kind, siblings))
-        found = {}
+        unknown = [name for name in values if name not in known]
+        meant = {self._unknown(name, values[name], path, known, kind, siblings) for name in unknown}
+        checked = {}
         for name, entry in known.items():
             if name in values:
-                found[name] = self._value(entry, values[name], (*path, name))
-            elif entry.required and name not in guessed:
+                checked[name] = self._value(entry, values[name], (*path, name))
+            elif entry.required and name not in meant:
                 self._missing(entry, path)
-        return None if self.problems else kind(**found)
+        return None if self.problems else kind(**checked)
 
     def _value(self, entry: Entry, value: object, path: Path) -> Any:
         form = fits(entry.kind)
@@ -59,7 +57,7 @@ class Checker:
         if isinstance(value, Mapping) and form.values is not None:
             part = Entry(entry.name, form.values, entry.key, MISSING)
             for name in filter(_not_unicode, value):
-                self._report((*path, name), f"a name in {dotted(path)} holds bytes that are not UTF-8", "Rename it.")
+                self._report((*path, name), f"a name in {dotted(path)} has bytes that are not UTF-8", "Rename it.")
             return {name: self._value(part, inner, (*path, name)) for name, inner in value.items()}
         if isinstance(value, list | tuple) and form.items is not None:
             return self._list(entry, form, value, path)
@@ -86,7 +84,7 @@ class Checker:
         return items
 
     def _tagged(self, entry: Entry, tables: tuple[type, ...], values: Mapping[str, object], path: Path) -> Any:
-        """Build the one table that fits, or the one that ``name`` chooses among several."""
+        """Build the only table, or the one that ``name`` chooses among several."""
         if len(tables) == 1:
             return self._table(tables[0], values, path)
         by_name = {tag(table): table for table in tables}
@@ -102,7 +100,7 @@ class Checker:
             self._report((*path, "name"), f"{dotted(path)}.name cannot be {shown(name)}", choices, name, by_name)
         else:
             self._report((*path, "name"), f"{dotted(path)}.name is a string, got {shown(name)}", choices)
-        known = {key: found for table in tables for key, found in entries(table).items()}
+        known = {key: entry for table in tables for key, entry in entries(table).items()}
         for key in values:
             if key not in known:
                 self._unknown(key, values[key], path, known, None, ())
@@ -128,9 +126,9 @@ class Checker:
         if not value:
             self._report(path, f"{dotted(path)} is empty", "Write something between the quotes, or leave the key out.")
         elif "\0" in value:
-            self._report(path, f"{dotted(path)} holds a NUL character", "Leave it out.")
+            self._report(path, f"{dotted(path)} has a NUL character", "Leave it out.")
         elif _not_unicode(value):
-            self._report(path, f"{dotted(path)} holds bytes that are not UTF-8", "Rename the file or the column.")
+            self._report(path, f"{dotted(path)} has bytes that are not UTF-8", "Rename the file or the column.")
         return value
 
     def _number(self, entry: Entry, form: Fits, value: float, path: Path) -> float:
@@ -147,7 +145,7 @@ class Checker:
         message = f"{dotted(path)} is {phrase(entry.kind, entry.key)}, got {shown(value)}"
         remedy = self._unfit_remedy(entry, form, value, path)
         innermost, inside = path, value
-        while isinstance(inside, Mapping) and inside:  # a flag for a key inside it may be what made a table of it
+        while isinstance(inside, Mapping) and inside:  # it may be a table only because of a flag for a key inside it
             name = next(iter(inside))
             innermost, inside = (*innermost, name), inside[name]
         at = path if self.place(innermost).in_file else innermost
@@ -173,7 +171,7 @@ class Checker:
         return _fallback(entry)
 
     def _write(self, path: Path, text: str, *, header: bool = False) -> str:
-        """The remedy that spells out an assignment, as it goes into a file or, past a shell, behind a flag."""
+        """The remedy with an assignment, as written in a file or, quoted for a shell, after --set."""
         if not self.place(path).in_file:
             return f"Write --set {shlex.quote(f'{dotted(path)}={text}')}."
         if isinstance(path[-1], int):
@@ -200,7 +198,7 @@ class Checker:
         kind: type | None,
         siblings: tuple[type, ...],
     ) -> str | None:
-        """Report a key that is not there, and name the key of this table that was meant, if any."""
+        """Report a key that does not exist; returns the key of this table that was probably meant."""
         full = (*path, name)
         what = "table" if isinstance(value, Mapping) else "key"
         message = f"there is no {what} {_in_brackets(full) if what == 'table' else dotted(full)}"
@@ -208,13 +206,13 @@ class Checker:
         owners = [tag(table) for table in siblings if name in entries(table)]
         if name == "weight" and path[-2:-1] == ("parts",):
             remedy = f"Write weights = {{ {path[-1]} = {literal(value)} }} in [{dotted(path[:-2])}]."
-            self._report(full, f"{message}: the weights of all parts stand beside the parts", remedy)
+            self._report(full, f"{message}: the weights of all parts are in one table", remedy)
         elif below:
             guess = did_you_mean(name, list(known)).strip()
             self._report(full, message, f"{guess} {name} belongs {_inside(below, path)}.".strip())
         elif owners and kind is not None:
             self._report(full, *self._of_another(name, path, kind, owners))
-        elif len(self.problems) > SHOWN:  # nobody reads so many suggestions, and they take time
+        elif len(self.problems) > SHOWN:  # so many suggestions would not be read, and they take time
             self._report(full, message, "Remove it.")
         else:
             guess, meant = self._meant(name, path, known)
@@ -223,14 +221,14 @@ class Checker:
         return None
 
     def _of_another(self, name: str, path: Path, kind: type, owners: Sequence[str]) -> tuple[str, str]:
-        """What to say of a key that other choices of this table have."""
+        """Message and remedy for a key that other choices of this table have."""
         message = f"{name} is a setting of {_series(owners, 'and')}, but {dotted(path)}.name is {literal(tag(kind))}"
         switch = self._write((*path, "name"), literal(owners[0]))[:-1]
         others = " or the name of another of these" if len(owners) > 1 else ""
         return message, f"{switch}{others}, or remove {name}."
 
     def _meant(self, name: str, path: Path, known: Mapping[str, Entry]) -> tuple[str, str | None]:
-        """The remedy for a key that is nowhere near, and the key of this table that was meant, if any."""
+        """The remedy for an unknown key, and the key of this table that was probably meant."""
         homes = _homes(self.root)
         places = homes.get(name, ())
         *table, key = ELSEWHERE_CALLED.get(name, ("",))
@@ -258,7 +256,7 @@ def _header(path: Path) -> str:
 
 
 def _in_brackets(path: Path) -> str:
-    """The line above a table, with two brackets where the table is an entry of a list."""
+    """The header of a table, with double brackets for an entry of a list."""
     return f"[[{_header(path)}]]" if path and isinstance(path[-1], int) else f"[{_header(path)}]"
 
 
@@ -279,12 +277,12 @@ def _fallback(entry: Entry) -> str:
 
 
 def _not_unicode(text: str) -> bool:
-    """Whether a text has half characters, which is how a shell passes on bytes that are not UTF-8."""
+    """Whether a text has surrogates, which stand for bytes of a shell that are not UTF-8."""
     return any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _entries(value: str) -> list[str]:
-    """What a string that stands for a list was to hold; a shell may have taken the quotes.
+    """The entries of a list that was given as a string; a shell may have removed the quotes.
 
     >>> _entries("[text, label]")
     ['text', 'label']
@@ -293,7 +291,7 @@ def _entries(value: str) -> list[str]:
 
 
 def _as_number(value: str, form: Fits) -> float | None:
-    """The number a string spells, where one fits."""
+    """The number in a string, if a number is allowed."""
     for kind in (int, float):
         if kind in form.scalars and len(value) < 20:
             try:
@@ -305,18 +303,18 @@ def _as_number(value: str, form: Fits) -> float | None:
 
 
 class Home(NamedTuple):
-    """A place in a recipe that has a certain key."""
+    """A table of a recipe that has a certain key."""
 
     tables: tuple[str, ...]
-    """The tables around the key, ``NAME`` where any name will do."""
+    """The tables around the key, ``NAME`` for an arbitrary name."""
     names: tuple[str, ...] = ()
-    """The choices of the table that have the key, where not all have."""
+    """The choices of the table that have the key, if not all have it."""
     entry: bool = False
     """Whether the table is an entry of a list."""
 
 
 def _inside(homes: Sequence[Home], path: Path = ()) -> str:
-    """Where a key belongs, in words; ``path`` leads to the table that the homes are counted from."""
+    """Where a key belongs, in words; the tables are relative to ``path``."""
     places = []
     for home in homes:
         header = _in_brackets((*path, *home.tables, *((0,) if home.entry else ())))
@@ -328,30 +326,30 @@ def _inside(homes: Sequence[Home], path: Path = ()) -> str:
 
 @schema_cache
 def _homes(root: type) -> dict[str, tuple[Home, ...]]:
-    """Where each key belongs: of every table its nearest places only, plain tables first and entries of lists last.
+    """Where each key belongs, plain tables first and entries of lists last.
 
-    A table that several others hold, as stages and blends hold objectives, is named where it is least deep.
+    A table that occurs in several others, such as objectives in stages and blends, is listed at its least depth.
     """
-    found: dict[str, list[tuple[int, Home]]] = {}
-    seen: set[type] = set()
+    places: dict[str, list[tuple[int, Home]]] = {}
+    visited: set[type] = set()
     level: list[tuple[tuple[type, ...], Home]] = [((root,), Home(()))]
     while level:
         below = []
         for tables, place in level:
-            fresh = [table for table in tables if table not in seen]
+            fresh = [table for table in tables if table not in visited]
             for name in dict.fromkeys(name for table in fresh for name in entries(table)):
                 owners = [table for table in tables if name in entries(table)]
                 names = tuple(map(tag, owners)) if len(owners) < len(tables) else ()
                 rank = 2 if place.entry else 1 if len(tables) > 1 else 0
-                found.setdefault(name, []).append((rank, place._replace(names=names)))
+                places.setdefault(name, []).append((rank, place._replace(names=names)))
             below += [inner for table in fresh for inner in _inner(table, place)]
-        seen.update(table for tables, _ in level for table in tables)
+        visited.update(table for tables, _ in level for table in tables)
         level = below
-    return {name: tuple(home for _, home in sorted(homes, key=lambda one: one[0])) for name, homes in found.items()}
+    return {name: tuple(home for _, home in sorted(homes, key=lambda one: one[0])) for name, homes in places.items()}
 
 
 def _inner(table: type, place: Home) -> list[tuple[tuple[type, ...], Home]]:
-    """The tables that the keys of a table hold, each with its place."""
+    """The tables inside a table, each with its place."""
     inner = []
     for name, entry in entries(table).items():
         form, tables = fits(entry.kind), (*place.tables, name)

@@ -1,4 +1,4 @@
-"""A recipe back to TOML, every key spelled out."""
+"""Recipes to TOML, with all keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table_to_toml(table: Any) -> str:
 
 
 def _write(table: Any, path: tuple[str, ...], lines: list[str]) -> None:
-    """Plain keys first, for TOML counts every key after a header to that header's table."""
+    """Plain keys first, because in TOML a key after a header belongs to its table."""
     if isinstance(table, Mapping):
         values, known = dict(table), {}
     else:
@@ -32,7 +32,7 @@ def _write(table: Any, path: tuple[str, ...], lines: list[str]) -> None:
         known = entries(kind)
         values = {name: getattr(table, name) for name in known}
     for name, value in values.items():
-        if name in known and _goes_unsaid(value, known[name]):
+        if name in known and _is_unset(value, known[name]):
             lines.append(f"# {name} is unset: {known[name].key.about}")
         elif not _is_table(value) and not _is_tables(value):
             lines.append(f"{key_literal(name)} = {literal(value)}")
@@ -47,8 +47,8 @@ def _write(table: Any, path: tuple[str, ...], lines: list[str]) -> None:
                 _write(part, (*path, name), lines)
 
 
-def _goes_unsaid(value: object, entry: Entry) -> bool:
-    """Whether there is nothing to write; ``stage = []`` would even be in the way of a ``[[stage]]`` added by hand."""
+def _is_unset(value: object, entry: Entry) -> bool:
+    """Whether a key is left out; ``stage = []`` would conflict with a ``[[stage]]`` added by hand."""
     items = fits(entry.kind).items
     return value is None or (value == () == entry.default and items is not None and bool(fits(items).tables))
 
