@@ -26,6 +26,7 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def test_every_block_of_the_page_holds(page, tmp_path, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    namespace: dict[str, Any] = {"__name__": "page"}
+    monkeypatch.setitem(sys.modules, "page", ModuleType("page"))  # dataclasses look their module up
+    namespace = vars(sys.modules["page"])
     try:
         for block in blocks_of(page):
             carry_out(block, tmp_path, namespace, monkeypatch)
@@ -84,7 +86,8 @@ def carry_out(block: Block, folder: Path, namespace: dict[str, Any], monkeypatch
                 check_command(line)
     elif block.language == "python":
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            exec(compile("\n" * block.line + block.body, names(block.page), "exec"), namespace)
+            code = compile("\n" * block.line + block.body, names(block.page), "exec", dont_inherit=True)
+            exec(code, namespace)
     elif block.language == "console":
         for command in commands_of(block):
             words = shlex.split(command.text)
