@@ -149,7 +149,7 @@ def open_encoder(name: str, models: Path, control: Path) -> str:
     import torch
     from transformers import AutoModel
 
-    from nearfar.encoding.encoder import open_config, open_tokenizer, quiet_transformers
+    from nearfar.encoding.pretrained import open_config, open_tokenizer, quiet_transformers
     from nearfar.encoding.sources import find
 
     source = find(found)

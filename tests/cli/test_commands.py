@@ -17,7 +17,7 @@ import nearfar
 from nearfar.cli import main
 from nearfar.cli.train import gather_overrides
 from nearfar.encoding import find
-from nearfar.encoding.encoder import open_tokenizer
+from nearfar.encoding.pretrained import open_tokenizer
 from nearfar.recipe.aliases import _note
 
 TEXTS = [

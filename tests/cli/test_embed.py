@@ -24,7 +24,7 @@ from nearfar.cli import embed, main, windows
 from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout, read, stream, table
 from nearfar.encoding import Model
-from nearfar.encoding.vectors import ORIGIN, VectorFile, account_of, header, part_of
+from nearfar.encoding.vectors import ORIGIN, VectorFile, header, part_of, progress_of
 from nearfar.errors import DataError, OutputError
 
 load = nearfar.load
@@ -512,7 +512,7 @@ def test_several_interruptions_in_a_row(whole, monkeypatch):
     """Every run adds what it can."""
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy", window=1)
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy", "--resume", window=2)
-    account = json.loads(account_of(Path("v.npy")).read_text())
+    account = json.loads(progress_of(Path("v.npy")).read_text())
     assert account["done"] == 3 * W
     assert not Path("v.npy").exists()
     status, _, errors = call("embed", "toy", "rows.jsonl", "--out", "v.npy", "--resume")
@@ -552,7 +552,7 @@ def test_without_resume_it_starts_anew_and_says_so(whole, monkeypatch):
     """What --resume would have saved is told, unless it could not have continued."""
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy")
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy", window=3)
-    assert json.loads(account_of(Path("v.npy")).read_text())["done"] == 3 * W
+    assert json.loads(progress_of(Path("v.npy")).read_text())["done"] == 3 * W
     status, _, errors = call("embed", "toy", "rows.jsonl", "--out", "v.npy")
     assert status == 0
     assert f"{3 * W} of {5 * W + 3} vectors were in v.npy.part; --resume would have continued" in errors
@@ -570,12 +570,12 @@ def test_without_resume_it_starts_anew_and_says_so(whole, monkeypatch):
 def test_resume_may_always_be_said(whole, monkeypatch):
     """Of a file that is whole, and of one that was never begun."""
     before = Path("whole.npy").stat().st_mtime_ns
-    account_of(Path("whole.npy")).write_text("{}")  # killed between the two last calls
+    progress_of(Path("whole.npy")).write_text("{}")  # killed between the two last calls
     status, _, errors = call("embed", "toy", "rows.jsonl", "--out", "whole.npy", "--resume")
     assert status == 0
     assert "nothing to resume" in errors
     assert Path("whole.npy").stat().st_mtime_ns == before
-    assert not account_of(Path("whole.npy")).exists()
+    assert not progress_of(Path("whole.npy")).exists()
     status, _, errors = call("embed", "toy", "rows.jsonl", "--out", "v.npy", "--resume")
     assert status == 0
     assert "starting at the beginning" in errors
@@ -657,7 +657,7 @@ def test_the_same_source_under_another_name_or_date_is_continued(whole, monkeypa
 def test_damaged_remains_are_never_trusted(whole, monkeypatch, damage):
     """They are refused or started anew; the vectors are right in the end."""
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy")
-    part, account = part_of(Path("v.npy")), account_of(Path("v.npy"))
+    part, account = part_of(Path("v.npy")), progress_of(Path("v.npy"))
     if damage == "not JSON":
         account.write_text('{"done": 16')
     elif damage == "another format":

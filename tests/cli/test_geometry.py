@@ -13,7 +13,7 @@ from tests.cli.test_pairs import call
 
 import nearfar
 from nearfar.cli import geometry as command
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.evaluation.geometry import CosineHistogram
 from nearfar.pipeline import train, whitened_model

@@ -12,7 +12,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.toy import vocabulary
 
 torch.set_num_threads(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from nearfar.encoding import TokenTable, tokenize
-from nearfar.encoding.augment import AUGMENTATIONS, CharacterMask, SpanMask, Synonyms, WordDeletion, make_augment
+from nearfar.encoding.augment import (
+    AUGMENTATIONS,
+    AugmentSettings,
+    CharacterMask,
+    SpanMask,
+    Synonyms,
+    TokenizedTexts,
+    WordDeletion,
+    make_augment,
+)
 from nearfar.encoding.lexicon import Lexicon
 from nearfar.encoding.tokens import Padding
 from nearfar.encoding.toy import toy_tokenizer
@@ -37,6 +47,11 @@ def rows_of(table: TokenTable) -> list[tuple[int, ...]]:
 
 def ids_of(tokenizer, texts) -> list[tuple[int, ...]]:
     return [tuple(tokenizer(text)["input_ids"]) for text in texts]
+
+
+def tokenized(texts: list[str], tokenizer, max_length: int) -> TokenizedTexts:
+    table = tokenize(tokenizer, [texts], max_length=max_length)
+    return TokenizedTexts(texts=texts, table=table, tokenizer=tokenizer, max_length=max_length)
 
 
 def table_of(rows: list[list[int]]) -> TokenTable:
@@ -89,12 +104,11 @@ def test_every_span_is_equally_likely(row):
 
 
 def every_augment(tokenizer):
-    table = tokenize(tokenizer, [TEXTS], max_length=32)
-    common = {"table": table, "texts": TEXTS, "tokenizer": tokenizer, "max_length": 32}
+    data = tokenized(TEXTS, tokenizer, 32)
     return {
-        **{name: make_augment(name, **common) for name in ("spans", "words")},
-        "synonyms": make_augment("synonyms", lexicon=LEXICON, **common),
-        "characters": make_augment("spans", mode="characters", **common),
+        **{name: make_augment(name, data) for name in ("spans", "words")},
+        "synonyms": make_augment("synonyms", data, AugmentSettings(lexicon=LEXICON)),
+        "characters": make_augment("spans", data, AugmentSettings(mode="characters")),
     }
 
 
@@ -123,8 +137,7 @@ def test_texts_without_words_or_of_one_stay(toy, places):
 def test_the_factory_masks_unknown_words_and_spares_the_ends(toy):
     """An unknown token stands for a word; the ends, and a separator typed into the text, are no words."""
     texts = ["☃ ☃ ☃", "a [SEP] b"]
-    table = tokenize(toy, [texts], max_length=32)
-    spans = make_augment("spans", table=table, texts=texts, tokenizer=toy, max_length=32, length=2)
+    spans = make_augment("spans", tokenized(texts, toy, 32), AugmentSettings(length=2))
     snow, separated = rows_of(spans(np.array([0, 1]), 0))
 
     assert sorted(snow[1:-1]) == sorted([toy.unk_token_id, toy.mask_token_id, toy.mask_token_id])
@@ -137,22 +150,20 @@ def test_characters_are_masked_as_published(toy):
     text = "abcdefghij abcdefghij klmnopqrst"
     drawn = [text[at : at + 4] for at in range(len(text) - 4)]
     ways = [text.replace(piece, " [MASK] ", 1) for piece in drawn]
-    spans = CharacterMask(texts=[text, text[:30], text[:29]], tokenizer=toy, max_length=64, length=4)
+    spans = CharacterMask(data=tokenized([text, text[:30], text[:29]], toy, 64), length=4)
 
     assert set(rows_of(spans(np.zeros(MANY, dtype=np.int64), 1))) == set(ids_of(toy, ways))
     assert rows_of(spans(np.array([2]), 1)) == ids_of(toy, [text[:29]])
     assert rows_of(spans(np.array([1]), 1)) != ids_of(toy, [text[:30]])
-    assert rows_of(CharacterMask(texts=[text], tokenizer=toy, max_length=64, length=99)(np.array([0]), 1)) == ids_of(
-        toy, [text]
-    )
+    unchanged = CharacterMask(data=tokenized([text], toy, 64), length=99)(np.array([0]), 1)
+    assert rows_of(unchanged) == ids_of(toy, [text])
 
 
 def test_words_are_dropped_as_often_as_asked(toy):
     """Each alike, the others in their order."""
     (whole,) = ids_of(toy, ["a b c d e f g h"])
-    dropped = rows_of(
-        WordDeletion(texts=["a b c d e f g h"], tokenizer=toy, max_length=32, share=0.25)(np.zeros(MANY, np.int64), 4)
-    )
+    deletion = WordDeletion(data=tokenized(["a b c d e f g h"], toy, 32), share=0.25)
+    dropped = rows_of(deletion(np.zeros(MANY, np.int64), 4))
     seen = Counter(token for row in dropped for token in row[1:-1])
 
     assert all(abs(seen[token] / MANY - 0.75) < 0.03 for token in whole[1:-1])
@@ -162,9 +173,8 @@ def test_words_are_dropped_as_often_as_asked(toy):
 def test_one_word_always_stays_and_each_is_equally_likely_to_be_it(toy):
     """However many are to go."""
     ways = ids_of(toy, ["a", "b", "c"])
-    seen = Counter(
-        rows_of(WordDeletion(texts=["a b c"], tokenizer=toy, max_length=9, share=1 - 1e-9)(np.zeros(MANY, np.int64), 4))
-    )
+    deletion = WordDeletion(data=tokenized(["a b c"], toy, 9), share=1 - 1e-9)
+    seen = Counter(rows_of(deletion(np.zeros(MANY, np.int64), 4)))
 
     assert set(seen) == set(ways)
     assert all(abs(seen[way] / MANY - 1 / 3) < 0.035 for way in ways)
@@ -174,12 +184,12 @@ def test_what_is_not_changed_keeps_its_spacing(tiny):
     """For a tokenizer that reads blanks and lines; a dropped first word takes its blank along."""
     cased = AutoTokenizer.from_pretrained(tiny("modernbert"))
     text = " a  b\nc "
-    settings = {"texts": [text], "tokenizer": cased, "max_length": 32}
-    thinned = rows_of(WordDeletion(share=0.4, **settings)(np.zeros(MANY, np.int64), 1))
+    data = tokenized([text], cased, 32)
+    thinned = rows_of(WordDeletion(data=data, share=0.4)(np.zeros(MANY, np.int64), 1))
 
-    assert rows_of(WordDeletion(share=1e-9, **settings)(np.array([0]), 1)) == ids_of(cased, [text])
+    assert rows_of(WordDeletion(data=data, share=1e-9)(np.array([0]), 1)) == ids_of(cased, [text])
     assert set(thinned) == set(ids_of(cased, [text, "a  b", "a\nc", "b\nc", "a", "b", "c"]))
-    assert rows_of(Synonyms(share=1, lexicon=LEXICON, **settings)(np.array([0]), 1)) == ids_of(cased, [text])
+    assert rows_of(Synonyms(data=data, share=1, lexicon=LEXICON)(np.array([0]), 1)) == ids_of(cased, [text])
 
 
 def test_words_with_synonyms_are_replaced_and_nothing_else(tiny):
@@ -188,7 +198,7 @@ def test_words_with_synonyms_are_replaced_and_nothing_else(tiny):
     text = "A Car,  a car-wash\nand the CAR's old_car: old car2 car."
     expected = "A Auto,  a car-wash\nand the CAR's aged_auto: aged auto2 auto."
     one_each = Lexicon(lambda word: {"car": ("car", "auto"), "old": ("aged", "old")}.get(word, ()))
-    synonyms = Synonyms(texts=[text], tokenizer=cased, max_length=128, share=1, lexicon=one_each)
+    synonyms = Synonyms(data=tokenized([text], cased, 128), share=1, lexicon=one_each)
 
     assert rows_of(synonyms(np.array([0]), 1)) == ids_of(cased, [expected])
 
@@ -196,7 +206,7 @@ def test_words_with_synonyms_are_replaced_and_nothing_else(tiny):
 def test_synonyms_come_as_often_as_asked(toy):
     """A word is replaced with its probability, by each of its synonyms alike."""
     ways = ids_of(toy, ["dog", "hound", "domestic dog"])
-    synonyms = Synonyms(texts=["dog"], tokenizer=toy, max_length=9, share=0.5, lexicon=LEXICON)
+    synonyms = Synonyms(data=tokenized(["dog"], toy, 9), share=0.5, lexicon=LEXICON)
     seen = Counter(rows_of(synonyms(np.zeros(MANY, np.int64), 2)))
 
     assert set(seen) == set(ways)
@@ -205,7 +215,7 @@ def test_synonyms_come_as_often_as_asked(toy):
 
 def test_changed_texts_are_cut_at_the_limit(toy):
     """Longer synonyms do not make a text longer than the encoder reads."""
-    synonyms = Synonyms(texts=["dog " * 9], tokenizer=toy, max_length=8, share=1, lexicon=LEXICON)
+    synonyms = Synonyms(data=tokenized(["dog " * 9], toy, 8), share=1, lexicon=LEXICON)
 
     assert synonyms(np.array([0]), 0).lengths.tolist() == [8]
 
@@ -222,21 +232,24 @@ def test_changed_texts_are_cut_at_the_limit(toy):
         ("words", {"share": 0}, "above 0 and below 1, got 0"),
         ("words", {"share": 1}, "above 0 and below 1, got 1"),
         ("synonyms", {"share": 1.5, "lexicon": LEXICON}, "above 0 and at most 1, got 1.5"),
-        ("words", {"texts": TEXTS[1:]}, "4 texts, but 5 in the table"),
     ],
 )
 def test_impossible_settings_are_refused(toy, name, settings, message):
     """With the value and what fits."""
-    table = tokenize(toy, [TEXTS], max_length=32)
     with pytest.raises(SettingError, match=message.replace(".", r"\.")):
-        make_augment(name, **{"table": table, "texts": TEXTS, "tokenizer": toy, "max_length": 32, **settings})
+        make_augment(name, tokenized(TEXTS, toy, 32), AugmentSettings(**settings))
+
+
+def test_texts_of_another_table_are_refused(toy):
+    with pytest.raises(SettingError, match="4 texts, but 5 in the table"):
+        make_augment("words", replace(tokenized(TEXTS, toy, 32), texts=TEXTS[1:]))
 
 
 @pytest.mark.parametrize("mode", ["tokens", "characters"])
 def test_a_tokenizer_without_a_mask_token_cannot_mask(mode):
     """The message names the augmentations that work."""
     maskless = toy_tokenizer()
-    table = tokenize(maskless, [TEXTS], max_length=32)
+    data = tokenized(TEXTS, maskless, 32)
     maskless.mask_token = None
     with pytest.raises(SettingError, match=r"has none; take an encoder .* words, synonyms\."):
-        make_augment("spans", table=table, texts=TEXTS, tokenizer=maskless, max_length=32, mode=mode)
+        make_augment("spans", data, AugmentSettings(mode=mode))

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.encoding import build, cpu_parallel, tokenize
-from nearfar.encoding.unpadded import Stream
+from nearfar.encoding.dropout_masks import DropoutMasks
+from nearfar.encoding.unpadded import Unpadded
 
 TEXTS = [" ".join(["word", "other", "x"][: 1 + k % 3] * (1 + k % 7)) for k in range(40)]
 
@@ -29,11 +30,11 @@ def trained(folder: Any, *, dropout: float, logits_only: bool = False, sparse: b
     """States, logits and gradients of one backward pass."""
     built = build(str(folder), classes=("a", "b", "c"), seed=1, pooling="first", dropout=dropout)
     model = built.model.train()
-    assert model.body is not None
-    model.body.words.sparse = sparse
+    assert model.unpadded is not None
+    model.unpadded.words.sparse = sparse
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
     torch.manual_seed(seed)
-    output = model(table.stream(np.arange(len(TEXTS))[::-1]), logits_only=logits_only)
+    output = model(table.unpadded(np.arange(len(TEXTS))[::-1]), logits_only=logits_only)
     (output.logits.pow(2).sum() + output.states.cos().mean()).backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     return output.states.detach(), output.logits.detach(), gradients
@@ -78,7 +79,7 @@ def test_the_same_seed_gives_the_same_bits_and_parts_have_other_masks(tiny):
 
     built = build(str(tiny("bert")), classes=("a", "b"), seed=1, dropout=0.3)
     table = tokenize(built.tokenizer, [["the same words here"] * 24], max_length=30)
-    states = built.model.train()(table.stream(np.arange(24))).states.view(24, -1)
+    states = built.model.train()(table.unpadded(np.arange(24))).states.view(24, -1)
     assert len({tuple(row.tolist()) for row in states}) == 24
 
 
@@ -105,23 +106,23 @@ def test_without_gradients_nothing_is_kept(tiny):
     built = build(str(tiny("bert")), classes=None, seed=1)
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
     with torch.no_grad():
-        states = built.model.eval()(table.stream(np.arange(len(TEXTS)))).states
+        states = built.model.eval()(table.unpadded(np.arange(len(TEXTS)))).states
     assert not states.requires_grad
     for weight in built.model.parameters():
         weight.requires_grad = False
-    frozen = built.model(table.stream(np.arange(len(TEXTS)))).states
+    frozen = built.model(table.unpadded(np.arange(len(TEXTS)))).states
     assert torch.equal(frozen, states)
 
 
 def test_frozen_weights_get_no_gradient(tiny):
     """Weights that are not trained stay out of the backward pass."""
     built = build(str(tiny("bert")), classes=("a", "b"), seed=1)
-    assert built.model.body is not None
-    built.model.body.words.weight.requires_grad = False
+    assert built.model.unpadded is not None
+    built.model.unpadded.words.weight.requires_grad = False
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
-    built.model(table.stream(np.arange(len(TEXTS)))).logits.sum().backward()
-    assert built.model.body.words.weight.grad is None
-    assert built.model.body.layers[0].query.weight.grad is not None
+    built.model(table.unpadded(np.arange(len(TEXTS)))).logits.sum().backward()
+    assert built.model.unpadded.words.weight.grad is None
+    assert built.model.unpadded.layers[0].query.weight.grad is not None
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
@@ -129,16 +130,19 @@ def test_copies_in_bf16_compute_what_autocast_does(tiny, monkeypatch, family):
     """One copy of the matrices serves a pass; states are autocast's to the bit, and gradients reach the fp32 weights."""
     monkeypatch.setattr(cpu_parallel, "threads", lambda: 1)
     built = build(str(tiny(family)), classes=("a", "b"), seed=1, pooling="first", dropout=0.0)
-    body = built.model.train().body
-    assert body is not None
-    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    encoder = built.model.train().unpadded
+    assert encoder is not None
+    batch = tokenize(built.tokenizer, [TEXTS], max_length=30).unpadded(np.arange(len(TEXTS)))
     found = []
-    for compute in (cpu_parallel.encode, lambda body, stream, *, training: body.forward(stream, training=training)):
+    for compute in (
+        cpu_parallel.encode,
+        lambda encoder, batch, *, training: encoder.forward(batch, DropoutMasks(training=training)),
+    ):
         built.model.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16):
-            states = compute(body, stream, training=True)
+            states = compute(encoder, batch, training=True)
         states.float().pow(2).mean().backward()
-        found.append((states.detach(), {weight: weight.grad for weight in body.weights()}))
+        found.append((states.detach(), {weight: weight.grad for weight in encoder.weights()}))
 
     (ours, mine), (plain, theirs) = found
     assert torch.equal(ours, plain)
@@ -152,14 +156,14 @@ def test_copies_in_bf16_compute_what_autocast_does(tiny, monkeypatch, family):
 def test_parts_in_bf16_add_up_in_fp32(tiny):
     """Three parts give the gradients of fp32 as far as bf16 can, in the weights' own type."""
     built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0)
-    body = built.model.train().body
-    assert body is not None
-    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    encoder = built.model.train().unpadded
+    assert encoder is not None
+    batch = tokenize(built.tokenizer, [TEXTS], max_length=30).unpadded(np.arange(len(TEXTS)))
     gradients = []
     for low in (True, False):
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
-            states = cpu_parallel.encode(body, stream, training=True)
-        (grown,) = torch.autograd.grad(states.float().cos().sum(), [body.layers[0].up.weight])
+            states = cpu_parallel.encode(encoder, batch, training=True)
+        (grown,) = torch.autograd.grad(states.float().cos().sum(), [encoder.layers[0].up.weight])
         gradients.append(grown)
     assert gradients[0].dtype == torch.float32
     assert 0 < (gradients[0] - gradients[1]).norm() < 0.05 * gradients[1].norm()
@@ -168,28 +172,28 @@ def test_parts_in_bf16_add_up_in_fp32(tiny):
 def test_a_graph_may_outlive_the_next_pass(tiny):
     """Two passes and then their gradients: the copies of the first are not those of the second."""
     built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0)
-    body = built.model.train().body
-    assert body is not None
-    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
-    weight = body.layers[0].up.weight
+    encoder = built.model.train().unpadded
+    assert encoder is not None
+    batch = tokenize(built.tokenizer, [TEXTS], max_length=30).unpadded(np.arange(len(TEXTS)))
+    weight = encoder.layers[0].up.weight
     with torch.autocast("cpu", torch.bfloat16):
-        first = cpu_parallel.encode(body, stream, training=True).float().cos().sum()
-        (alone,) = torch.autograd.grad(cpu_parallel.encode(body, stream, training=True).float().cos().sum(), [weight])
-        second = cpu_parallel.encode(body, stream, training=True).float().cos().sum()
+        first = cpu_parallel.encode(encoder, batch, training=True).float().cos().sum()
+        (alone,) = torch.autograd.grad(cpu_parallel.encode(encoder, batch, training=True).float().cos().sum(), [weight])
+        second = cpu_parallel.encode(encoder, batch, training=True).float().cos().sum()
     (both,) = torch.autograd.grad(first + second, [weight])
     torch.testing.assert_close(both, 2 * alone)
 
 
-def test_new_weights_are_seen_at_once(tiny):
+def test_new_weights_are_read_in_the_next_pass(tiny):
     """The copies follow the weights, also where an optimizer changes them unnoticed by autograd."""
     built = build(str(tiny("bert")), classes=None, seed=1)
-    body = built.model.eval().body
-    assert body is not None
-    stream = tokenize(built.tokenizer, [TEXTS], max_length=30).stream(np.arange(len(TEXTS)))
+    encoder = built.model.eval().unpadded
+    assert encoder is not None
+    batch = tokenize(built.tokenizer, [TEXTS], max_length=30).unpadded(np.arange(len(TEXTS)))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        before = cpu_parallel.encode(body, stream, training=False)
-        body.layers[0].up.weight.data.mul_(2)
-        after = cpu_parallel.encode(body, stream, training=False)
+        before = cpu_parallel.encode(encoder, batch, training=False)
+        encoder.layers[0].up.weight.data.mul_(2)
+        after = cpu_parallel.encode(encoder, batch, training=False)
     assert not torch.equal(before, after)
 
 
@@ -199,7 +203,7 @@ def test_the_callers_threads_stay_as_they_were(monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert cpu_parallel.at_once([torch.get_num_threads, torch.get_num_threads], 3) == [1, 1]
+        assert cpu_parallel.run_parallel([torch.get_num_threads, torch.get_num_threads], 3) == [1, 1]
         assert torch.get_num_threads() == 2
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(torch.get_num_threads).result() == 2
@@ -216,16 +220,16 @@ def test_parts_of_large_encoders_are_fewer_and_have_more_threads(tiny, monkeypat
         monkeypatch.setattr(cpu_parallel, "EXTRA", bound)
         assert cpu_parallel.workers(weights) == parts
     assert cpu_parallel.workers([]) == 6
-    assert cpu_parallel.at_once([torch.get_num_threads] * 3, 3) == [2, 2, 2]
+    assert cpu_parallel.run_parallel([torch.get_num_threads] * 3, 3) == [2, 2, 2]
 
     monkeypatch.setattr(cpu_parallel, "EXTRA", 0)
     gone = "no part of its own"
-    monkeypatch.setattr(cpu_parallel, "at_once", lambda *_: pytest.fail(gone))
+    monkeypatch.setattr(cpu_parallel, "run_parallel", lambda *_: pytest.fail(gone))
     trained(tiny("bert"), dropout=0.1)
     built = build(str(tiny("bert")), classes=None, seed=1)
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
     with torch.no_grad(), pytest.raises(pytest.fail.Exception, match=gone):  # without gradients nothing is in the way
-        built.model.eval()(table.stream(np.arange(len(TEXTS))))
+        built.model.eval()(table.unpadded(np.arange(len(TEXTS))))
 
 
 def test_what_goes_wrong_in_a_thread_is_told_to_the_caller():
@@ -235,7 +239,7 @@ def test_what_goes_wrong_in_a_thread_is_told_to_the_caller():
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        cpu_parallel.at_once([wrong, wrong], 2)
+        cpu_parallel.run_parallel([wrong, wrong], 2)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 9))
@@ -243,7 +247,7 @@ def test_parts_are_the_stream_in_order(lengths, most):
     """Every text is in one part, in its place, and no part has much more to do than another."""
     ordered = tuple(sorted(lengths, reverse=True))
     ids = torch.arange(sum(ordered))
-    parts = cpu_parallel.cut(Stream(ids, ids % 2, ordered, torch.arange(len(ordered))), most)
+    parts = cpu_parallel.split(Unpadded(ids, ids % 2, ordered, torch.arange(len(ordered))), most)
 
     assert len(parts) <= most
     assert sum((part.lengths for part in parts), ()) == ordered
@@ -257,14 +261,14 @@ def test_parts_are_the_stream_in_order(lengths, most):
 
 
 def _in_a_child(queue: Any) -> None:
-    queue.put(cpu_parallel.at_once([torch.get_num_threads] * 2, 3))
+    queue.put(cpu_parallel.run_parallel([torch.get_num_threads] * 2, 3))
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
     """Threads do not survive a fork; the child starts new ones."""
-    cpu_parallel.at_once([torch.get_num_threads] * 2, 3)
+    cpu_parallel.run_parallel([torch.get_num_threads] * 2, 3)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=_in_a_child, args=(queue,))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.encoding import TextModel, build, tokenize
-from nearfar.encoding.unpadded import Noise, scale_heads
+from nearfar.encoding import EncoderNoise, TextModel, build, tokenize
+from nearfar.encoding.dropout_masks import DropoutMasks, scale_heads
 from nearfar.errors import SettingError
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")
@@ -21,9 +21,9 @@ MANY = 40_000
 TOLERANCE = 1e-5
 
 
-def opened(folder: Any, **settings: Any) -> tuple[TextModel, Any]:
+def opened(folder: Any, *, fast: bool = True, **noise: float) -> tuple[TextModel, Any]:
     """A model without dropout, and the table of the texts."""
-    built = build(str(folder), classes=("a", "b"), seed=1, dropout=0.0, **settings)
+    built = build(str(folder), classes=("a", "b"), seed=1, dropout=0.0, fast=fast, noise=EncoderNoise(**noise))
     return built.model, tokenize(built.tokenizer, [TEXTS], max_length=30)
 
 
@@ -31,7 +31,7 @@ def opened(folder: Any, **settings: Any) -> tuple[TextModel, Any]:
 def test_heads_count_once_on_average_and_never_go_all(p):
     """Within five standard errors: the mean factor is 1 for each head, and a head goes as often as it should."""
     torch.manual_seed(1)
-    scales = Noise(training=True).heads(MANY, HEADS, p).double()
+    scales = DropoutMasks(training=True).heads(MANY, HEADS, p).double()
     stays = scales > 0
 
     assert stays.any(dim=1).all()
@@ -46,8 +46,8 @@ def test_heads_count_once_on_average_and_never_go_all(p):
 def test_heads_of_different_texts_and_layers_are_independent():
     """Two draws agree as often as chance has it."""
     torch.manual_seed(2)
-    noise = Noise(training=True)
-    first, second = (noise.heads(MANY, 12, 0.5) > 0 for _ in range(2))
+    masks = DropoutMasks(training=True)
+    first, second = (masks.heads(MANY, 12, 0.5) > 0 for _ in range(2))
 
     assert abs(float((first == second).double().mean()) - 0.5) < 0.01
     assert abs(float((first[1:] == first[:-1]).double().mean()) - 0.5) < 0.01
@@ -56,7 +56,7 @@ def test_heads_of_different_texts_and_layers_are_independent():
 def test_coordinates_are_cut_as_many_as_asked_and_each_alike():
     """Of each text others."""
     torch.manual_seed(3)
-    cut = Noise(training=True).cut(MANY, 16, 0.25)
+    cut = DropoutMasks(training=True).cutoff(MANY, 16, 0.25)
 
     assert (cut.sum(dim=1) == 4).all()
     assert ((cut.double().mean(dim=0) - 0.25).abs() < 5 * (0.25 * 0.75 / MANY) ** 0.5).all()
@@ -99,12 +99,12 @@ def test_the_plain_path_drops_heads_before_they_are_mixed(tiny):
     model, table = opened(tiny("bert"), fast=False, drophead=0.5)
     layers = model.network.base_model.encoder.layer
     del layers[1:]
-    small = TextModel(model.network, pooling="mean", native=True, fast=False, drophead=0.5)
+    small = TextModel(model.network, pooling="mean", native=True, fast=False, noise=EncoderNoise(drophead=0.5))
     inputs = small.inputs(table, [0])
     torch.manual_seed(11)
     dropped = small.train()(inputs).states
     torch.manual_seed(11)
-    scales = Noise(training=True).heads(1, HEADS, 0.5)[0]
+    scales = DropoutMasks(training=True).heads(1, HEADS, 0.5)[0]
     with torch.no_grad():
         layers[0].attention.output.dense.weight.mul_(scales.repeat_interleave(8))
     expected = small.eval()(inputs).states
@@ -134,7 +134,7 @@ def test_noise_follows_torchs_seed_differs_by_text_and_is_off_in_evaluation(tiny
 
 
 def test_in_bf16_dropped_heads_stay_close(tiny):
-    """The stream is filled up there, and what fills it belongs to nobody."""
+    """The tokens are padded there, and the padding belongs to no text."""
     model, table = opened(tiny("bert"), drophead=0.5, cutoff=0.1)
     results = []
     for enabled in (False, True):
@@ -160,8 +160,8 @@ def test_dropping_everything_is_refused(tiny, setting, value):
 
 
 def test_on_several_threads_heads_are_dropped_by_the_seed_alone(tiny):
-    """Each part of the batch has a stream of its own, so nothing depends on who is first."""
-    built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0, drophead=0.5, cutoff=0.1)
+    """Each part of the batch has a stream of its own, so nothing depends on which is first."""
+    built = build(str(tiny("bert")), classes=None, seed=1, dropout=0.0, noise=EncoderNoise(drophead=0.5, cutoff=0.1))
     table = tokenize(built.tokenizer, [["a text of some words that goes on and on"] * 24], max_length=30)
     model = built.model.train()
     results = []

@@ -20,7 +20,7 @@ from transformers import AutoModelForSequenceClassification, pipeline
 
 import nearfar
 from nearfar.encoding import Card, LinearHead, Model, TextModel, build, load, sources
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.errors import EncoderError, SettingError
 
 FAMILIES = ["bert", "roberta", "distilbert", "electra", "xlnet", "modernbert"]

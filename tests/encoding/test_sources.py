@@ -13,7 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from nearfar.encoding import Card, build, find, load, save, sources
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.errors import EncoderError
 from nearfar.files import sha256_of
 

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.encoding import Card, Model, build, load, save
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.task_export import export_task
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks, load_tasks, save_heads
 from nearfar.errors import SettingError

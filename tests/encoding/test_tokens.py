@@ -60,7 +60,7 @@ def test_a_batch_is_padded_as_the_tokenizer_pads(tiny, family):
     for rows in ([2, 0, 3], [1], [5, 5], list(range(len(TEXTS)))):
         texts = [[column[row] for row in rows] for column in (TEXTS, OTHERS)]
         expected = tokenizer(*texts, truncation=True, max_length=30, padding=True, return_tensors="pt")
-        batch = table.batch(rows)
+        batch = table.padded(rows).tensors
 
         assert set(batch) == set(expected)
         assert all(torch.equal(batch[name], expected[name]) for name in batch)
@@ -74,7 +74,7 @@ def test_a_batch_gives_back_its_rows(texts, left, random):
     tokenizer.padding_side = "left" if left else "right"
     table = tokenize(tokenizer, [texts], max_length=6)
     rows = np.array(random.choices(range(len(texts)), k=3))
-    batch = table.batch(rows)
+    batch = table.padded(rows).tensors
 
     assert batch["input_ids"].shape[1] == table.lengths[rows].max()
     for row, ids, mask in zip(rows, batch["input_ids"], batch["attention_mask"], strict=True):
@@ -109,7 +109,7 @@ def test_no_texts_make_an_empty_table(toy, columns):
     table = tokenize(toy, columns, max_length=9)
 
     assert (len(table), table.truncated, table.lengths.tolist()) == (0, 0, [])
-    assert table.batch([])["input_ids"].shape[0] == 0
+    assert table.padded([]).tensors["input_ids"].shape[0] == 0
 
 
 def test_a_text_of_unknown_signs_is_a_text(toy):

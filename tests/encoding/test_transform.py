@@ -13,9 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
-import nearfar
-from nearfar.encoding import Card, Transform, TransformedModel, build, load, model_folder, save
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding import Card, TextModel, Transform, build, load, model_folder, save
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.vectors import fingerprint
 from nearfar.errors import EncoderError, ShapeError
 
@@ -37,9 +36,7 @@ def saved(folder: Path, name: Path, *, classes: bool = False, pooling: Any = "me
     built = build(str(name), classes=LABELS if classes else None, seed=5, pooling=pooling, max_length=LIMIT)
     transform = drawn_map()
     plain = built.model
-    model = TransformedModel(
-        plain.network, transform=transform, pooling=plain.pooling, native=plain.native, head=plain.head
-    )
+    model = TextModel(plain.network, transform=transform, pooling=plain.pooling, native=plain.native, head=plain.head)
     head = None if plain.head is None else plain.head.describe()
     written = Card(
         pooling=plain.pooling, max_length=LIMIT, native=plain.native, head=head, labels=LABELS if classes else None,
@@ -52,7 +49,7 @@ def saved(folder: Path, name: Path, *, classes: bool = False, pooling: Any = "me
 def without_map(folder: Path, target: Path) -> Path:
     """The same folder, saved without its map."""
     model = load(folder)
-    plain = nearfar.encoding.TextModel(
+    plain = TextModel(
         model.model.network, pooling=model.model.pooling, native=model.model.native, head=model.model.head
     )
     card = Card(**{**vars(model.card), "transform": None, "normalize": False})
@@ -119,7 +116,7 @@ def test_training_from_such_a_folder_leaves_the_map_out_and_says_so(tiny, tmp_pa
     saved(tmp_path, tiny("bert"))
     built = build(str(tmp_path), classes=None, seed=0)
 
-    assert not isinstance(built.model, TransformedModel)
+    assert built.model.transform is None
     assert built.model.dim == WIDTH
     assert any("left out: training changes the vectors" in note for note in built.notes)
 
@@ -151,7 +148,7 @@ def test_a_map_of_another_width_is_an_error(tiny, tmp_path, shape):
         tmp_path / "broken" / model_folder.EXTRAS,
     )
 
-    with pytest.raises(EncoderError, match="or another's"):
+    with pytest.raises(EncoderError, match="or belongs to another model"):
         load(tmp_path / "broken")
 
 
@@ -182,6 +179,6 @@ def test_a_folder_whose_card_knows_no_map_is_not_opened_without_it(tiny, tmp_pat
 def test_a_map_must_fit_the_encoder(tiny):
     built = build(str(tiny("bert")), classes=None, seed=0)
     with pytest.raises(ShapeError):
-        TransformedModel(built.model.network, transform=Transform(torch.ones(3, 5), torch.ones(3)), pooling="mean")
+        TextModel(built.model.network, transform=Transform(torch.ones(3, 5), torch.ones(3)), pooling="mean")
     with pytest.raises(ShapeError):
         Transform(torch.ones(3, 5), torch.ones(5))

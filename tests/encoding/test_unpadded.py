@@ -1,4 +1,4 @@
-"""The fast path: the numbers and gradients of ``AutoModel``, whatever lengths sit together."""
+"""The fast path: the outputs and gradients of ``AutoModel``, whatever lengths share a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.encoding import build, tokenize
-from nearfar.encoding.unpadded import FAMILIES, ROUND, SLACK, Noise, attention_blocks, take_apart
+from nearfar.encoding.attention import SLACK, _Attention, attention_blocks
+from nearfar.encoding.dropout_masks import DropoutMasks, _DropAdd
+from nearfar.encoding.unpadded import FAMILIES, ROUND, unpadded_encoder
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
@@ -29,7 +31,7 @@ def both(
     results = []
     for fast in (True, False):
         built = build(str(folder), classes=("a", "b", "c"), seed=1, pooling=pooling, dropout=0.0, fast=fast)
-        assert (built.model.body is not None) == fast
+        assert (built.model.unpadded is not None) == fast
         built.model.train()
         table = tokenize(built.tokenizer, [texts, PAIRS] if pairs else [texts], max_length=30)
         rows = np.array([3, 0, 6, 2, 1, 5, 4])
@@ -76,7 +78,7 @@ def test_states_vectors_logits_and_gradients_are_those_of_automodel(tiny, family
 @pytest.mark.parametrize("pooling", [None, "first", "pooler"])
 @pytest.mark.parametrize("family", FAMILY)
 def test_first_tokens_alone_give_the_same_logits_and_gradients(tiny, family, pooling):
-    """What is left out of the last layer is what nobody reads."""
+    """What is left out of the last layer is never read."""
     if pooling == "pooler" and family != "bert":
         pooling = "first"  # the others have no pooler of BERT's kind
     (fast, ours), (plain, theirs) = both(tiny(family), pooling=pooling, logits_only=True)
@@ -103,14 +105,14 @@ def test_other_encoders_run_as_automodel_has_them_and_say_so(tiny, family):
     """Falling back is automatic and visible."""
     built = build(str(tiny(family)), classes=("a", "b"), seed=1)
 
-    assert built.model.body is None
+    assert built.model.unpadded is None
     assert any("no fast path" in note for note in built.notes)
 
 
 def test_an_encoder_with_other_parts_falls_back(tiny):
-    """A decoder, chunked layers, or parts with other names are not guessed at."""
+    """A decoder, chunked layers, or modules with other names are not guessed at."""
     network = build(str(tiny("bert")), classes=None, seed=1).model.network
-    assert take_apart(network) is not None
+    assert unpadded_encoder(network) is not None
     for key, value in (
         ("is_decoder", True),
         ("chunk_size_feed_forward", 2),
@@ -118,10 +120,10 @@ def test_an_encoder_with_other_parts_falls_back(tiny):
     ):
         before = getattr(network.config, key, None)
         setattr(network.config, key, value)
-        assert take_apart(network) is None
+        assert unpadded_encoder(network) is None
         setattr(network.config, key, before)
     del network.encoder.layer[0].intermediate
-    assert take_apart(network) is None
+    assert unpadded_encoder(network) is None
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
@@ -179,32 +181,30 @@ def test_dropout_follows_torchs_seed_and_is_off_in_evaluation(tiny):
 def test_dropout_keeps_the_expectation(p):
     """The share that goes is p and the mean stays, within five standard errors; drop_and_add is drop and add."""
     torch.manual_seed(3)
-    noise = Noise(training=True)
+    masks = DropoutMasks(training=True)
     x = torch.ones(400, 500)
-    dropped = noise.drop(x, p)
+    dropped = masks.drop(x, p)
     error = 5 * (p * (1 - p) / x.numel()) ** 0.5
 
     assert abs(float((dropped == 0).float().mean()) - p) < error
     assert abs(float(dropped.mean()) - 1) < error / (1 - p)
     torch.manual_seed(3)
-    again = Noise(training=True)
+    again = DropoutMasks(training=True)
     assert torch.allclose(again.drop_and_add(x, x, p), dropped + x)
-    assert Noise(training=False).drop(x, p) is x
+    assert DropoutMasks(training=False).drop(x, p) is x
 
 
 def test_masks_of_different_places_are_independent():
     """Two masks drawn one after the other agree as often as chance has it."""
     torch.manual_seed(4)
-    noise = Noise(training=True)
-    first, second = (noise.mask((300, 300), 0.5, torch.ones(1)) for _ in range(2))
+    masks = DropoutMasks(training=True)
+    first, second = (masks.mask((300, 300), 0.5, torch.ones(1)) for _ in range(2))
 
     assert abs(float((first == second).float().mean()) - 0.5) < 0.01
 
 
 def test_the_gradient_of_dropout_is_its_mask():
     """Numerically, in double precision, for the sum with dropout and for attention with it."""
-    from nearfar.encoding.unpadded import _Attention, _DropAdd
-
     torch.manual_seed(5)
     block = attention_blocks([4, 3, 3], torch.device("cpu"))[0]
     own = torch.randn(10, 3 * 4, dtype=torch.float64, requires_grad=True)
@@ -218,7 +218,7 @@ def test_the_gradient_of_dropout_is_its_mask():
 
 
 def test_bf16_stays_close(tiny):
-    """Under autocast the stream is filled up to whole tiles and the logits stay near."""
+    """Under autocast the tokens are padded to whole tiles and the logits stay near."""
     built = build(str(tiny("bert")), classes=("a", "b"), seed=1)
     model = built.model.eval()
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)

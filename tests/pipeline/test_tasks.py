@@ -24,7 +24,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 import nearfar
 from nearfar.cli.training_progress import console_callback
-from nearfar.encoding.encoder import quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.task_export import export_task
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, lay_out, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError

@@ -212,8 +212,8 @@ def learner_and_feed(*, dropout: float = 0.0) -> tuple[LossModule, Loader]:
 
 
 def words_of(learner: LossModule) -> nn.Embedding:
-    assert learner.model.body is not None
-    return learner.model.body.words
+    assert learner.model.unpadded is not None
+    return learner.model.unpadded.words
 
 
 def trained(*, lazily: bool, steps: int = 12, accumulate: int = 1, chunk: int | None = None, clip: float = 0.2) -> Any:
@@ -273,7 +273,7 @@ def test_where_rows_would_be_wrong_gradients_stay_dense(why):
         learner.tied = nn.Linear(64, len(words.weight), bias=False)
         learner.tied.weight = words.weight
     if why == "plain path":
-        learner.model.body = None
+        learner.model.unpadded = None
     optimizer = build_optimizer(groups_of(learner, 2.0 if why == "decays to nothing" else 0.01))
     with lazy_rows(learner, optimizer, world=2 if why == "several processes" else 1) as lazy:
         assert lazy == []

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from nearfar.batching import FileOrder
 from nearfar.encoding import build, tokenize
-from nearfar.encoding.masked_words import masked_words
+from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.errors import SettingError
 from nearfar.objectives import BatchSoftmax, CrossEntropy
 from nearfar.training import Loader, LossModule, Term
@@ -33,7 +33,7 @@ def learner_and_feed(*, mlm: bool = True, texts: list[str] | None = None, **sett
         table, np.zeros(len(texts), dtype=np.int64), FileOrder(rows=len(texts), size=len(texts)),
         tuple(range(len(texts))), "t", columns=(every, every), groups=(every, every),
     )  # fmt: skip
-    head = masked_words("toy", built, seed=2)[0] if mlm else None
+    head = make_masked_lm_head("toy", built, seed=2)[0] if mlm else None
     return loss_module(built.model, [CONTRAST, *([MLM] if mlm else [])], masked=head).train(), feed
 
 
@@ -66,7 +66,7 @@ def test_the_part_is_the_mean_over_hidden_words_of_both_views(fast):
     _, parts = losses(learner, feed)
     torch.manual_seed(5)
     (batch,) = feed.batches(learner.model, np.arange(ROWS), None)
-    hidden = learner.masked.hide(batch.inputs)
+    hidden = learner.masked.mask(batch.inputs)
     output = learner.model(hidden.inputs)
     states = output.states if output.states.ndim == 2 else output.states.flatten(0, 1)
     costs = [

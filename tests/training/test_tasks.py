@@ -244,7 +244,7 @@ def test_surgery_sees_the_whole_batch_of_a_task_however_it_is_computed(made):
         pair: {**own, "cosine": pytest.approx(own["cosine"], abs=1e-4)}
         for pair, own in result.details["surgery"].items()
     }
-    words = learner.model.encoder.body.words
+    words = learner.model.encoder.unpadded.words
     words.sparse = True
     try:
         _, moved = stepped(learner, feed, members, take)

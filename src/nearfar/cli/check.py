@@ -123,7 +123,7 @@ def _token_lengths(source: str, layout: Layout, encoder: str, result: Examinatio
         import numpy as np
 
         from nearfar.encoding import find, tokenize
-        from nearfar.encoding.encoder import open_tokenizer, quiet_transformers
+        from nearfar.encoding.pretrained import open_tokenizer, quiet_transformers
 
         with quiet_transformers():  # it warns of texts longer than the maximum, which are counted here
             lengths = tokenize(open_tokenizer(find(encoder)), texts, max_length=1_000_000).lengths

@@ -40,7 +40,7 @@ def embed(
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.encoding import load
-    from nearfar.encoding.vectors import VectorFile, account_of, fingerprint, header, part_of
+    from nearfar.encoding.vectors import VectorFile, fingerprint, header, part_of, progress_of
 
     choice = handling(invalid)
     target = None if out == "-" else Path(out)
@@ -48,7 +48,7 @@ def embed(
         raise OutputError("--resume continues a file, and --out - is none; leave --resume out, or name a file.")
     if target is not None:
         if resume and not overwrite and target.is_file() and not part_of(target).exists():
-            account_of(target).unlink(missing_ok=True)
+            progress_of(target).unlink(missing_ok=True)
             _print(f"{out}: the file is complete; there is nothing to resume. Replace it with --overwrite.")
             return
         check_target(out, overwrite=overwrite)

@@ -1,15 +1,16 @@
 """Augmentations: texts that are changed a little before the encoder reads them.
 
-Each is called with the places of texts in a table of distinct texts and a seed, and gives a table of these texts,
-changed: the same places and seed, the same table.
+Each is called with the indices of texts in a table of distinct texts and a seed, and gives a table of these texts,
+changed: the same indices and seed, the same table.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from nearfar.seeds import generator
 
 Places = NDArray[np.int64]
 Augment = Callable[[Places, int], TokenTable]
-"""Places of texts in the table and a seed to a table of these texts, changed."""
+"""Indices of texts in the table and a seed to a table of these texts, changed."""
 Augmentation = Literal["spans", "synonyms", "words"]
 AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
 MaskMode = Literal["tokens", "characters"]
@@ -29,22 +30,54 @@ MASK_MODES: tuple[MaskMode, ...] = get_args(MaskMode)
 
 LENGTH = 5
 """Tokens or characters of a masked span: Mirror-BERT's for sentences."""
-SHARE = {"words": 0.1, "synonyms": 0.3}
-"""Of the words that are dropped, or replaced where they have a synonym."""
 SHORTEST = 30
 """Characters that a text must have for Mirror-BERT's own code to mask it."""
 
-_PLACED_WORD = re.compile(r"\s*\S+")
+_SPACED_WORD = re.compile(r"\s*\S+")
 _LETTERS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenizedTexts:
+    """The texts to change.
+
+    Args:
+        texts: all distinct texts.
+        table: their tokens, in the same order.
+        tokenizer: the one that made the table.
+        max_length: tokens of the longest text.
+    """
+
+    texts: Sequence[str]
+    table: TokenTable
+    tokenizer: Any
+    max_length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentSettings:
+    """Settings of an augmentation; None for its default.
+
+    Args:
+        length: of a span.
+        mode: what a span is made of; ``characters`` as published, ``tokens`` otherwise.
+        share: of the words.
+        lexicon: of synonyms; WordNet otherwise.
+    """
+
+    length: int | None = None
+    mode: MaskMode | None = None
+    share: float | None = None
+    lexicon: Lexicon | None = None
 
 
 @dataclass(kw_only=True, eq=False)
 class SpanMask:
-    """One span of neighboring tokens of each text becomes mask tokens: Liu et al. 2021 (Mirror-BERT), by tokens.
+    """Replaces one span of adjacent tokens of each text by mask tokens: Liu et al. 2021 (Mirror-BERT), by tokens.
 
-    The span has ``length`` tokens, fewer in a short text, of which one token always stays; a text of one token or none
-    is left as it is. Every place where the span fits is equally likely. It holds no special token, so in a joined pair
-    it lies in one of the two texts.
+    The span has ``length`` tokens, fewer in a short text, of which one token is always kept; a text of one token or
+    none is unchanged. Every position where the span fits is equally likely. It holds no special token, so in a joined
+    pair it lies in one of the two texts.
 
     Args:
         table: the tokens of all texts.
@@ -62,7 +95,7 @@ class SpanMask:
         _check_length(self.length)
 
     def __call__(self, places: Places, seed: int) -> TokenTable:
-        """The texts at these places, each with a span of its own."""
+        """The texts at these indices, each with a span of its own."""
         taken = self.table.take(places)
         room = self._room(taken)
         row = np.repeat(np.arange(len(taken)), taken.lengths)  # (t,) the text of each token
@@ -80,7 +113,7 @@ class SpanMask:
         return replace(taken, ids=ids)
 
     def _room(self, table: TokenTable) -> NDArray[np.int64]:
-        """(t,) how many tokens stand from each on, itself included, before a special one or the end of its text."""
+        """(t,) how many tokens follow from each on, itself included, before a special one or the end of its text."""
         place = np.arange(len(table.ids))
         special = np.isin(table.ids, list(self.special_ids))
         next_special = np.minimum.accumulate(np.where(special, place, len(place))[::-1])[::-1]
@@ -88,114 +121,107 @@ class SpanMask:
 
 
 @dataclass(kw_only=True, eq=False)
-class CharacterMask:
-    """A span of characters becomes one mask token, as Mirror-BERT's published code has it.
+class _TextChange(ABC):
+    """Changes texts one by one, and tokenizes them again."""
 
-    It cuts words in two, leaves texts below 30 characters as they are, and where the drawn characters occur more than
-    once, it takes their first occurrence. Kept for comparison; :class:`SpanMask` is meant to be used.
+    stream: ClassVar[str]
+    """Names the randomness."""
+
+    data: TokenizedTexts
+
+    def __call__(self, places: Places, seed: int) -> TokenTable:
+        """The texts at these indices, changed."""
+        source = generator(seed, self.stream)
+        texts = [self._changed(self.data.texts[place], source) for place in places.tolist()]
+        return tokenize(self.data.tokenizer, [texts], max_length=self.data.max_length)
+
+    @abstractmethod
+    def _changed(self, text: str, source: np.random.Generator) -> str:
+        """One text, changed."""
+
+
+@dataclass(kw_only=True, eq=False)
+class CharacterMask(_TextChange):
+    """Replaces a span of characters by one mask token, as Mirror-BERT's published code does.
+
+    It cuts words in two, leaves texts below 30 characters unchanged, and where the drawn characters occur more than
+    once, it takes their first occurrence. Kept for comparison; use :class:`SpanMask` otherwise.
 
     Args:
-        texts: all texts, in the order of the table.
-        tokenizer: with a mask token.
-        max_length: tokens of the longest text.
+        data: the texts; the tokenizer has a mask token.
         length: characters of the span.
     """
 
-    texts: Sequence[str]
-    tokenizer: Any
-    max_length: int
+    stream = "characters"
+
     length: int = LENGTH
 
     def __post_init__(self) -> None:
         _check_length(self.length)
-        _mask_of(self.tokenizer)
+        _mask_of(self.data.tokenizer)
 
-    def __call__(self, places: Places, seed: int) -> TokenTable:
-        """The texts at these places, the long ones with a span of their own."""
-        draws = generator(seed, "characters").random(len(places)).tolist()
-        texts = [self._masked(self.texts[place], draw) for place, draw in zip(places.tolist(), draws, strict=True)]
-        return tokenize(self.tokenizer, [texts], max_length=self.max_length)
-
-    def _masked(self, text: str, draw: float) -> str:
+    def _changed(self, text: str, source: np.random.Generator) -> str:
+        draw = source.random()
         if len(text) < SHORTEST or len(text) <= self.length:
             return text
         drawn = int(draw * (len(text) - self.length))
         left, right = text.split(text[drawn : drawn + self.length], 1)
-        return f"{left} {self.tokenizer.mask_token} {right}"
+        return f"{left} {self.data.tokenizer.mask_token} {right}"
 
 
 @dataclass(kw_only=True, eq=False)
-class WordDeletion:
-    """Each word is dropped with a probability, never all of a text.
+class WordDeletion(_TextChange):
+    """Drops each word with a probability, never all words of a text.
 
-    Written for languages that put spaces between words: without them a text is one word, and stays.
+    For languages that put spaces between words: without them a text is one word, and unchanged.
 
     Args:
-        texts: all texts, in the order of the table.
-        tokenizer: of the encoder.
-        max_length: tokens of the longest text.
+        data: the texts.
         share: probability of each word.
     """
 
-    texts: Sequence[str]
-    tokenizer: Any
-    max_length: int
-    share: float = SHARE["words"]
+    stream = "words"
+
+    share: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise SettingError(
-                f"word deletion: share must be above 0 and below 1, got {self.share}; try {SHARE['words']}."
-            )
+            raise SettingError(f"word deletion: share must be above 0 and below 1, got {self.share}; try 0.1.")
 
-    def __call__(self, places: Places, seed: int) -> TokenTable:
-        """The texts at these places, without some of their words."""
-        source = generator(seed, "words")
-        texts = [self._thinned(self.texts[place], source) for place in places.tolist()]
-        return tokenize(self.tokenizer, [texts], max_length=self.max_length)
-
-    def _thinned(self, text: str, source: np.random.Generator) -> str:
-        words = _PLACED_WORD.findall(text)
+    def _changed(self, text: str, source: np.random.Generator) -> str:
+        words = _SPACED_WORD.findall(text)
         if len(words) < 2:
             return text
         draws = source.random(len(words))
-        stays = draws >= self.share
-        if not stays.any():
-            stays[draws.argmax()] = True  # all are equally likely to be it
-        return text if stays.all() else "".join(np.array(words, dtype=object)[stays]).lstrip()
+        kept = draws >= self.share
+        if not kept.any():
+            kept[draws.argmax()] = True  # each word is equally likely to be it
+        return text if kept.all() else "".join(np.array(words, dtype=object)[kept]).lstrip()
 
 
 @dataclass(kw_only=True, eq=False)
-class Synonyms:
-    """Each word that has a synonym is replaced by one with a probability; every synonym is equally likely.
+class Synonyms(_TextChange):
+    """Replaces each word that has a synonym by one with a probability; every synonym is equally likely.
 
-    For English: a word means what it means most often (:func:`~nearfar.encoding.lexicon.read_lexicon`). Function
-    words, inflected forms, punctuation and spacing stay.
+    For English: a word has its most frequent meaning (:func:`~nearfar.encoding.lexicon.read_lexicon`). Function
+    words, inflected forms, punctuation and spacing are unchanged.
 
     Args:
-        texts: all texts, in the order of the table.
-        tokenizer: of the encoder.
-        max_length: tokens of the longest text.
-        share: probability of each word that has a synonym.
+        data: the texts.
         lexicon: the synonyms.
+        share: probability of each word that has a synonym.
     """
 
-    texts: Sequence[str]
-    tokenizer: Any
-    max_length: int
+    stream = "synonyms"
+
     lexicon: Lexicon
-    share: float = SHARE["synonyms"]
+    share: float = 0.3
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise SettingError(
-                f"synonyms: share must be above 0 and at most 1, got {self.share}; try {SHARE['synonyms']}."
-            )
+            raise SettingError(f"synonyms: share must be above 0 and at most 1, got {self.share}; try 0.3.")
 
-    def __call__(self, places: Places, seed: int) -> TokenTable:
-        """The texts at these places, some words replaced."""
-        source = generator(seed, "synonyms")
-
+    def _changed(self, text: str, source: np.random.Generator) -> str:
         def replaced(match: re.Match[str]) -> str:
             word = match.group()
             others = self.lexicon.synonyms(word)
@@ -203,57 +229,34 @@ class Synonyms:
                 return word
             return others[source.integers(len(others))]
 
-        texts = [_LETTERS.sub(replaced, self.texts[place]) for place in places.tolist()]
-        return tokenize(self.tokenizer, [texts], max_length=self.max_length)
+        return _LETTERS.sub(replaced, text)
 
 
-def make_augment(
-    name: Augmentation,
-    *,
-    table: TokenTable,
-    texts: Sequence[str],
-    tokenizer: Any,
-    max_length: int,
-    length: int | None = None,
-    mode: MaskMode | None = None,
-    share: float | None = None,
-    lexicon: Lexicon | None = None,
-) -> Augment:
-    """The augmentation of that name over a table and its texts; settings left out have the part's defaults.
-
-    Args:
-        name: ``spans`` masks, ``words`` drops words, ``synonyms`` replaces words.
-        table: the tokens of all texts.
-        texts: all texts, in the order of the table.
-        tokenizer: the one that made the table.
-        max_length: tokens of the longest text.
-        length: of a span.
-        mode: what a span is made of; ``characters`` as published, ``tokens`` otherwise.
-        share: of the words.
-        lexicon: of synonyms; WordNet otherwise.
-    """
+def make_augment(name: Augmentation, data: TokenizedTexts, settings: AugmentSettings | None = None) -> Augment:
+    """The augmentation of that name: ``spans`` masks, ``words`` drops words, ``synonyms`` replaces words."""
     if name not in AUGMENTATIONS:
         known = ", ".join(AUGMENTATIONS)
         raise SettingError(f"no augmentation {name!r}; take one of {known}.{did_you_mean(name, AUGMENTATIONS)}")
-    if len(texts) != len(table):
-        raise SettingError(f"augmentation {name!r}: {len(texts)} texts, but {len(table)} in the table of tokens.")
-    given = {"length": length, "mode": mode, "share": share, "lexicon": lexicon}
+    if len(data.texts) != len(data.table):
+        raise SettingError(
+            f"augmentation {name!r}: {len(data.texts)} texts, but {len(data.table)} in the table of tokens."
+        )
+    given = {key: value for key, value in vars(settings or AugmentSettings()).items() if value is not None}
     read = {"spans": ("length", "mode"), "words": ("share",), "synonyms": ("share", "lexicon")}[name]
-    for setting, value in given.items():
-        if value is not None and setting not in read:
+    for setting in given:
+        if setting not in read:
             raise SettingError(f"augmentation {name!r} has no setting {setting!r}; it reads {' and '.join(read)}.")
-    if name == "spans":
-        length = LENGTH if length is None else length
-        if mode == "characters":
-            return CharacterMask(texts=texts, tokenizer=tokenizer, max_length=max_length, length=length)
-        if mode not in (None, "tokens"):
-            raise SettingError(f"augmentation 'spans': mode must be {' or '.join(MASK_MODES)}, got {mode!r}.")
-        return SpanMask(table=table, special_ids=_special_ids(tokenizer), mask_id=_mask_of(tokenizer), length=length)
-    share = SHARE[name] if share is None else share
     if name == "words":
-        return WordDeletion(texts=texts, tokenizer=tokenizer, max_length=max_length, share=share)
-    lexicon = load_lexicon() if lexicon is None else lexicon
-    return Synonyms(texts=texts, tokenizer=tokenizer, max_length=max_length, lexicon=lexicon, share=share)
+        return WordDeletion(data=data, **given)
+    if name == "synonyms":
+        return Synonyms(data=data, lexicon=given.pop("lexicon", None) or load_lexicon(), **given)
+    mode = given.pop("mode", "tokens")
+    if mode not in MASK_MODES:
+        raise SettingError(f"augmentation 'spans': mode must be {' or '.join(MASK_MODES)}, got {mode!r}.")
+    if mode == "characters":
+        return CharacterMask(data=data, **given)
+    mask_id, special_ids = _mask_of(data.tokenizer), _special_ids(data.tokenizer)
+    return SpanMask(table=data.table, special_ids=special_ids, mask_id=mask_id, **given)
 
 
 def _check_length(length: int) -> None:

@@ -1,9 +1,9 @@
-"""What stands on a text vector: class heads, trained with the encoder or fitted to its vectors afterwards."""
+"""Class heads on a text vector: trained with the encoder, or fitted to its vectors afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Required, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +12,23 @@ from torch import Tensor, nn
 from nearfar.errors import SettingError
 
 
+class HeadSpec(TypedDict, total=False):
+    """A class head in the model card: its kind, and the settings of that kind."""
+
+    kind: Required[str]
+    dropout: float
+    temperature: float
+    rows: int
+    neighbors: int
+
+
 class LinearHead(nn.Module):
     """Dropout and one linear layer: (b, d) text vectors -> (b, c) class logits.
 
     Args:
         dim: width of the text vector.
         classes: how many classes there are.
-        dropout: share of coordinates left out while training.
+        dropout: share of coordinates dropped while training.
     """
 
     def __init__(self, dim: int, classes: int, *, dropout: float = 0.1) -> None:
@@ -26,16 +36,12 @@ class LinearHead(nn.Module):
         _check_classes("LinearHead", classes)
         if not 0 <= dropout < 1:
             raise SettingError(f"LinearHead: dropout must be at least 0 and below 1, got {dropout}; try 0.1.")
+        self.classes = classes
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(dim, classes)
 
-    @property
-    def classes(self) -> int:
-        """How many classes the head tells apart."""
-        return self.linear.out_features
-
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head, enough to make an equal one."""
+    def describe(self) -> HeadSpec:
+        """The head in the model card."""
         return {"kind": "linear", "dropout": self.dropout.p}
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -52,21 +58,18 @@ class LogisticHead(nn.Module):
         classes: how many classes there are.
     """
 
+    weight: Tensor
+    bias: Tensor
+
     def __init__(self, dim: int, classes: int) -> None:
         super().__init__()
         _check_classes("LogisticHead", classes)
-        self.weight: Tensor
-        self.bias: Tensor
+        self.classes = classes
         self.register_buffer("weight", torch.zeros(classes, dim))
         self.register_buffer("bias", torch.zeros(classes))
 
-    @property
-    def classes(self) -> int:
-        """How many classes the head tells apart."""
-        return len(self.bias)
-
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head."""
+    def describe(self) -> HeadSpec:
+        """The head in the model card."""
         return {"kind": "logistic"}
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -75,67 +78,62 @@ class LogisticHead(nn.Module):
 
 
 class CenterHead(nn.Module):
-    """The nearest class center: (b, d) -> (b, c) closeness over a temperature.
+    """Nearest class center (prototype): (b, d) -> (b, c) similarity over a temperature.
 
-    Closeness is x · c - |c|² / 2 of the L2-normalized vector x, which is highest for the center c of the least
-    Euclidean distance. A center of zeros is that of a class without training texts, and nobody's nearest.
+    The similarity is x · c - |c|² / 2 of the L2-normalized vector x, which is highest for the center c of the least
+    Euclidean distance. A center of zeros is that of a class without training texts, which is never predicted.
 
     Args:
         dim: width of the text vector.
         classes: how many classes there are.
-        temperature: divisor of the closeness; it moves the probabilities, never the label.
+        temperature: divisor of the similarity; it changes the probabilities, never the label.
     """
+
+    centers: Tensor
 
     def __init__(self, dim: int, classes: int, *, temperature: float = 0.15) -> None:
         super().__init__()
         _check_classes("CenterHead", classes)
-        self.centers: Tensor
+        self.classes, self.temperature = classes, temperature
         self.register_buffer("centers", torch.zeros(classes, dim))
-        self.temperature = temperature
 
-    @property
-    def classes(self) -> int:
-        """How many classes the head tells apart."""
-        return len(self.centers)
-
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head."""
+    def describe(self) -> HeadSpec:
+        """The head in the model card."""
         return {"kind": "nearest-center", "temperature": self.temperature}
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(b, d) -> (b, c)."""
-        close = F.normalize(vectors.float(), dim=1) @ self.centers.T - self.centers.square().sum(dim=1) / 2
-        return (close / self.temperature).masked_fill(~self.centers.any(dim=1), -1e4)
+        similarity = F.normalize(vectors.float(), dim=1) @ self.centers.T - self.centers.square().sum(dim=1) / 2
+        return (similarity / self.temperature).masked_fill(~self.centers.any(dim=1), -1e4)
 
 
 class NeighborHead(nn.Module):
-    """The k nearest training texts vote, each by its cosine: (b, d) -> (b, c) logs of the shares of the votes.
+    """k nearest neighbors: the nearest training texts vote, weighted by cosine: (b, d) -> (b, c) log vote shares.
 
     Args:
         dim: width of the text vector.
         classes: how many classes there are.
         rows: how many training texts are kept.
         neighbors: k, how many of them vote; all of them where there are fewer.
-        temperature: how much faster a vote fades with its distance; lower listens more to the nearest.
+        temperature: lower gives the nearest texts more of the vote.
     """
+
+    vectors: Tensor
+    labels: Tensor
 
     def __init__(self, dim: int, classes: int, *, rows: int, neighbors: int = 5, temperature: float = 0.1) -> None:
         super().__init__()
         _check_classes("NeighborHead", classes)
         if neighbors < 1:
             raise SettingError(f"NeighborHead: neighbors must be 1 or more, got {neighbors}; try 5.")
-        self.vectors: Tensor
-        self.labels: Tensor
+        self.classes, self.neighbors, self.temperature = classes, neighbors, temperature
         self.register_buffer("vectors", torch.zeros(rows, dim))
         self.register_buffer("labels", torch.zeros(rows, dtype=torch.long))
-        self.classes = classes
-        self.neighbors = neighbors
-        self.temperature = temperature
 
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head."""
-        return {"kind": "neighbors", "rows": len(self.labels), "neighbors": self.neighbors,
-                "temperature": self.temperature}  # fmt: skip
+    def describe(self) -> HeadSpec:
+        """The head in the model card."""
+        rows, neighbors, temperature = len(self.labels), self.neighbors, self.temperature
+        return {"kind": "neighbors", "rows": rows, "neighbors": neighbors, "temperature": temperature}
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(b, d) -> (b, c)."""
@@ -156,9 +154,9 @@ _HEADS: dict[str, Callable[..., Head]] = {
 }
 
 
-def make_head(description: dict[str, Any] | None, dim: int, classes: int) -> Head:
+def make_head(spec: Mapping[str, Any] | None, dim: int, classes: int) -> Head:
     """An empty head as a model card describes it; ValueError or TypeError for a description that makes no sense."""
-    settings = dict(description or {"kind": "linear"})
+    settings = dict(spec or {})
     kind = settings.pop("kind", "linear")
     if kind not in _HEADS:
         raise ValueError(f"unknown class head {kind!r}")

@@ -36,7 +36,7 @@ class Lexicon:
     """Words that can stand for each other.
 
     Args:
-        group: of a word as it is spelled to all words of its most frequent meaning, itself among them, or to none.
+        group: gives all words of the most frequent meaning of a word, itself among them, or none.
 
     >>> groups = {"car": ("car", "auto"), "March": ("March", "Mar")}
     >>> lexicon = Lexicon(lambda word: groups.get(word, ()))
@@ -49,7 +49,7 @@ class Lexicon:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def synonyms(self, word: str) -> tuple[str, ...]:
-        """What can stand for a word, capitalized as it is; none for function words and for inflected forms.
+        """The synonyms of a word, capitalized as it is; none for function words and for inflected forms.
 
         A capitalized word is looked up as it is, then in lower case. A word in lower case is never taken for a name.
         """
@@ -73,44 +73,36 @@ def _capitalized(word: str, *, like: str) -> str:
 
 @lru_cache(maxsize=1)
 def load_lexicon() -> Lexicon:
-    """WordNet 3.3 as the package of the extra ``synonyms`` brings it; read at the first call."""
+    """WordNet 3.3 from the package of the extra ``synonyms``; read at the first call."""
     spec = importlib.util.find_spec(PACKAGE)  # located, never imported: no code of it runs
     if spec is None or not spec.submodule_search_locations:
         raise SettingError(f"synonyms need WordNet's data, which is not installed: {INSTALL}.")
     folder = Path(spec.submodule_search_locations[0]) / "data" / "wordnet-3.3"
     if not (folder / "index.noun").is_file():
+        try:
+            installed = metadata.version(PACKAGE)
+        except metadata.PackageNotFoundError:
+            installed = "of unknown version"
         raise SettingError(
-            f"synonyms need the data of {PACKAGE} {VERSION}, and the {PACKAGE} {_installed()} that is installed brings "
+            f"synonyms need the data of {PACKAGE} {VERSION}, and the {PACKAGE} {installed} that is installed brings "
             f"none: {INSTALL}."
         )
     return read_lexicon(folder)
 
 
-def _installed() -> str:
-    try:
-        return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:
-        return "of unknown version"
-
-
 def read_lexicon(folder: Path) -> Lexicon:
     """A folder of WordNet's database files: ``index.*``, ``data.*`` and the counts of senses, ``cntlist.rev``.
 
-    A word means what it means most often in the texts that WordNet's makers annotated, whatever the part of speech;
-    where these texts lack it, the meaning that the index names first. Lines are taken apart when a word is asked for.
+    The meaning of a word is its most frequent one in the texts that WordNet's makers annotated, whatever the part of
+    speech; for a word that these texts lack, the first of the index. Lines are parsed when a word is looked up.
     """
     counts = _counts(folder / "cntlist.rev")
     parts = [_Part(folder / f"index.{part}", folder / f"data.{part}") for part in PARTS_OF_SPEECH]
 
     def group(word: str) -> tuple[str, ...]:
-        most = -1
-        chosen: tuple[str, ...] = ()
-        for part in parts:
-            for words, sense in part.meanings(word):
-                count = counts.get(sense, 0)
-                if count > most:
-                    most, chosen = count, words
-        return chosen
+        meanings = [meaning for part in parts for meaning in part.meanings(word)]
+        words, _ = max(meanings, key=lambda meaning: counts.get(meaning[1], 0), default=((), ""))
+        return words
 
     return Lexicon(group)
 
@@ -152,7 +144,7 @@ class _Part:
 
 
 def _counts(path: Path) -> dict[str, int]:
-    """How often each sense was seen, by its key; adjectives that differ only in the head they lean on are one."""
+    """How often each sense was annotated, by its key; satellite adjectives count as one, whatever their head word."""
     counts: dict[str, int] = {}
     for line in _lines(path):
         try:

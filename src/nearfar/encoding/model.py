@@ -1,4 +1,4 @@
-"""A model to use: ``nearfar.load(folder)`` predicts labels and embeds texts."""
+"""A trained model: ``nearfar.load(folder)`` predicts labels and embeds texts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.encoding import model_folder
-from nearfar.encoding.encoder import (
-    Output,
-    TextModel,
+from nearfar.encoding.encoder import Output, TextModel
+from nearfar.encoding.heads import Head, make_head
+from nearfar.encoding.pretrained import (
     choose_length,
     labels_of,
     open_config,
@@ -23,10 +23,9 @@ from nearfar.encoding.encoder import (
     open_tokenizer,
     require_pooler,
 )
-from nearfar.encoding.heads import Head, make_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import TokenTable, tokenize
-from nearfar.encoding.transform import Transform, TransformedModel
+from nearfar.encoding.transform import Transform
 from nearfar.errors import EncoderError, SettingError
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
@@ -41,7 +40,7 @@ class Prediction:
 
 
 class Model:
-    """A text model with its tokenizer, for use.
+    """A text model with its tokenizer, for inference.
 
     >>> model = load("toy")
     >>> model.embed(["a short text", "another one"]).shape
@@ -67,14 +66,9 @@ class Model:
     def probabilities(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, c) probabilities of the classes."""
         self._require_labels()
-        table = self.tokenize(texts)
+        width = self.model.classes
         logits = in_batches(
-            self.model,
-            table,
-            batch_size,
-            lambda output: _present(output.logits),
-            width=self.model.classes,
-            logits_only=True,
+            self.model, self.tokenize(texts), batch_size, lambda output: output.logits, width=width, logits_only=True
         )
         return logits.softmax(dim=1).numpy()
 
@@ -94,12 +88,7 @@ class Model:
         rows = list(texts)
         paired = bool(rows) and not isinstance(rows[0], str)
         for place, row in enumerate(rows):
-            fits = (
-                isinstance(row, Sequence) and len(row) == 2 and all(isinstance(side, str) for side in row)
-                if paired
-                else isinstance(row, str)
-            )  # fmt: skip
-            if not fits or (paired and isinstance(row, str)):
+            if not (_is_pair(row) if paired else isinstance(row, str)):
                 wanted = "a (left, right) pair of strings, as the first one is" if paired else "a string"
                 if place == 0:
                     wanted = "a string or a (left, right) pair of strings"
@@ -116,10 +105,15 @@ class Model:
         return self.card.labels
 
 
+def _is_pair(row: object) -> bool:
+    sides = row if isinstance(row, Sequence) and not isinstance(row, str) else ()
+    return len(sides) == 2 and all(isinstance(side, str) for side in sides)
+
+
 def in_batches(
     model: TextModel, table: TokenTable, batch_size: int, view: Any, *, width: int, logits_only: bool = False
 ) -> Tensor:
-    """(n, width) of one view of the output, computed in batches of similar length, given back in order, on the CPU."""
+    """(n, width) of one field of the output, computed in batches of similar length, in the order of the table."""
     if batch_size < 1:
         raise SettingError(f"batch_size must be 1 or more, got {batch_size}.")
     device = next(model.parameters()).device
@@ -143,13 +137,8 @@ def by_length(table: TokenTable, batch_size: int) -> Iterator[NDArray[np.int64]]
         yield order[start : start + batch_size]
 
 
-def _present(logits: Tensor | None) -> Tensor:
-    assert logits is not None
-    return logits
-
-
 def load(name: str | Path) -> Model:
-    """Open a model folder, whoever saved it, or an encoder by name."""
+    """Open a model folder, whichever library saved it, or an encoder by name."""
     source = find(str(name))
     folder = Path(source.location) if source.location else None
     card = model_folder.read_card(folder) if folder is not None and folder.is_dir() else None
@@ -170,40 +159,38 @@ def load(name: str | Path) -> Model:
         if labels is not None and not native:
             head = _read_head(folder, card, int(config.hidden_size), len(labels), name)
     if card is None:
-        card = model_folder.Card(
-            pooling=source.pooling or "mean", max_length=choose_length(source, network, tokenizer, None),
-            native=native, labels=labels, normalize=source.normalize,
-        )  # fmt: skip
-    _check_whole(network, card, fresh if folder is not None else set(), name)
-    parts: dict[str, Any] = {"pooling": card.pooling, "native": card.native, "head": head}
-    if card.transform is None:
-        return Model(TextModel(network, **parts), tokenizer, card)
-    transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
-    return Model(TransformedModel(network, transform=transform, **parts), tokenizer, card)
+        length = choose_length(source, network, tokenizer, None)
+        card = model_folder.Card(source.pooling or "mean", length, native, labels, normalize=source.normalize)
+    _check_complete(network, card, fresh if folder is not None else set(), name)
+    transform = None
+    if card.transform is not None:
+        transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
+    model = TextModel(network, pooling=card.pooling, native=card.native, head=head, transform=transform)
+    return Model(model, tokenizer, card)
 
 
-def _check_whole(network: Any, card: model_folder.Card, fresh: set[str], name: str | Path) -> None:
-    """Refuse a network that lacks what the card says; ``fresh`` are the weights that its folder did not hold."""
+def _check_complete(network: Any, card: model_folder.Card, fresh: set[str], name: str | Path) -> None:
+    """Refuse a network that does not match the card; ``fresh`` are the weights that its folder did not hold."""
     classes = int(network.config.num_labels)
     if card.native and card.labels is not None and len(card.labels) != classes:
         raise EncoderError(f"{name}: {len(card.labels)} labels for {classes} classes. Is the folder whole?")
     if card.pooling == "pooler":
         require_pooler(network.base_model, str(name))
-    needed = card.native or card.pooling == "pooler"  # else the pooler takes no part, and many checkpoints have none
+    needed = card.native or card.pooling == "pooler"  # else the pooler is not used, and many checkpoints have none
     lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
     if lost:
         raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
 
 
 def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transform:
-    """The map behind the pooling; never left out where the card says that there is one."""
+    """The map behind the pooling; an error where the card has one and the folder does not."""
     weights = {} if folder is None else model_folder.read_extras(folder, "transform")
     shapes = {key: tuple(tensor.shape) for key, tensor in weights.items()}
-    width = shapes.get("bias", (0,))[0] if shapes.get("bias") else 0
+    width = (shapes.get("bias") or (0,))[0]
     if not width or shapes != {"weight": (width, dim), "bias": (width,)}:
         raise EncoderError(
-            f"{name}: the map behind its pooling is missing from modules.json or {model_folder.EXTRAS}, or another's. "
-            "Is the folder whole?"
+            f"{name}: the map behind its pooling is missing from modules.json or {model_folder.EXTRAS}, or belongs to "
+            "another model. Is the folder whole?"
         )
     return Transform(weights["weight"], weights["bias"])
 
@@ -217,13 +204,13 @@ def _read_head(folder: Path | None, card: model_folder.Card | None, dim: int, cl
             f"{name}: the class head of its card cannot be made ({cause}). Is the folder whole?"
         ) from cause
     weights = model_folder.read_extras(folder, "head") if folder is not None else {}
-    if _shapes(weights) != _shapes(head.state_dict()):
+    found, expected = (
+        {key: tensor.shape for key, tensor in tensors.items()} for tensors in (weights, head.state_dict())
+    )
+    if found != expected:
         raise EncoderError(
-            f"{name}: the class head is missing from {model_folder.EXTRAS}, or another's. Is the folder whole?"
+            f"{name}: the class head is missing from {model_folder.EXTRAS}, or belongs to another model. Is the folder "
+            "whole?"
         )
     head.load_state_dict(weights)
     return head
-
-
-def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in weights.items()}

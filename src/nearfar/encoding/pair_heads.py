@@ -1,14 +1,14 @@
-"""What stands on the vectors of two texts: heads for tasks that ask about pairs.
+"""Heads for pairs of texts.
 
 Every head takes two batches of vectors and gives (b, k) outputs: the logits of k classes, or one score. ``concat`` and
-``cosine`` see the two texts encoded apart; the ``joint`` heads see both texts encoded together, joined by the
-tokenizer's separator, in the order given and in the other one.
+``cosine`` are bi-encoder heads, on the vectors of the two texts; the ``joint`` heads are cross-encoder heads, on the
+vectors of both texts joined by the tokenizer's separator, in the order given and in the other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Required, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,20 @@ from nearfar.errors import SettingError
 from nearfar.shapes import expect
 
 
+class PairHeadSpec(TypedDict, total=False):
+    """A pair head in the model card: its kind, and the settings of that kind."""
+
+    kind: Required[str]
+    difference: bool
+    product: bool
+    symmetric: bool
+    dropout: float
+
+
 class SharedLayer(nn.Module):
     r"""One layer in front of the heads of all tasks: :math:`\tanh(W z + b)`, (n, d) -> (n, d).
 
-    It keeps a small task from pulling at the encoder alone: what it learns goes through a layer that the others use.
+    It keeps a small task from changing the encoder alone: its gradients pass through a layer that all tasks share.
 
     Args:
         dim: width of the text vector.
@@ -37,16 +47,16 @@ class SharedLayer(nn.Module):
 
 
 class ConcatHead(nn.Module):
-    r"""A linear layer on two vectors side by side: :math:`W [u; v] + b`, with :math:`|u - v|` and :math:`u v` if asked.
+    r"""A linear layer on the concatenation: :math:`W [u; v] + b`, with :math:`|u - v|` and :math:`u v` if asked.
 
     Not symmetric: u and v have weights of their own.
 
     Args:
         dim: width of a text vector.
-        outputs: how many numbers to give: classes, or one for a score.
-        difference: whether |u - v| is in it, too.
-        product: whether the product of u and v, number by number, is in it, too.
-        dropout: share of coordinates left out while training.
+        outputs: classes, or one for a score.
+        difference: whether to append |u - v|.
+        product: whether to append the elementwise product of u and v.
+        dropout: share of coordinates dropped while training.
 
     >>> head = ConcatHead(2, 1, difference=True)
     >>> head.linear.in_features
@@ -64,27 +74,27 @@ class ConcatHead(nn.Module):
 
     @property
     def last(self) -> nn.Linear:
-        """The layer that gives the outputs."""
+        """The output layer."""
         return self.linear
 
     @property
     def outputs(self) -> int:
-        """How many numbers it gives."""
+        """Width of the output."""
         return self.linear.out_features
 
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head, enough to make an equal one."""
+    def describe(self) -> PairHeadSpec:
+        """The head in the model card."""
         return {"kind": "concat", "difference": self.difference, "product": self.product, "dropout": self.dropout.p}
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """(b, d) vectors of the left and of the right texts -> (b, k)."""
         expect(left=(left, "b d"), right=(right, "b d"))
-        seen = [left, right]
+        features = [left, right]
         if self.difference:
-            seen.append((left - right).abs())
+            features.append((left - right).abs())
         if self.product:
-            seen.append(left * right)
-        outputs: Tensor = self.linear(self.dropout(torch.cat(seen, dim=1)))
+            features.append(left * right)
+        outputs: Tensor = self.linear(self.dropout(torch.cat(features, dim=1)))
         return outputs
 
 
@@ -101,15 +111,15 @@ class JointHead(nn.Module):
     .. math:: \text{joint} = C\,[A h;\ A' h'], \qquad
               \text{difference} = C\,[\phi(A h);\ \phi(A' h');\ \phi(D (h - h'))]
 
-    with φ the identity, or tanh where it is activated. All layers have biases and k outputs, C reads k for each.
+    with φ the identity, or tanh where it is activated. All layers have biases and k outputs.
 
     Args:
         dim: width of a text vector.
-        outputs: k, how many numbers to give: classes, or one for a score.
+        outputs: k: classes, or one for a score.
         difference: whether the difference of h and h' has a layer, too: DPH.
-        activated: whether tanh stands between the layers: DPHA, for a head with ``difference``.
+        activated: whether tanh follows the first layers: DPHA, for a head with ``difference``.
         symmetric: whether the orders share their layer.
-        dropout: share of coordinates left out while training.
+        dropout: share of coordinates dropped while training.
 
     >>> head = JointHead(2, 3, difference=True).eval()
     >>> one, other = torch.randn(4, 2), torch.randn(4, 2)
@@ -118,9 +128,15 @@ class JointHead(nn.Module):
     """
 
     def __init__(
-        self, dim: int, outputs: int, *, difference: bool = False, activated: bool = False, symmetric: bool = True,
+        self,
+        dim: int,
+        outputs: int,
+        *,
+        difference: bool = False,
+        activated: bool = False,
+        symmetric: bool = True,
         dropout: float = 0.1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         _check("JointHead", outputs, dropout)
         if activated and not difference:
@@ -135,12 +151,12 @@ class JointHead(nn.Module):
 
     @property
     def last(self) -> nn.Linear:
-        """The layer that gives the outputs."""
+        """The output layer."""
         return self.order if self.combine is None else self.combine
 
     @property
     def outputs(self) -> int:
-        """How many numbers it gives."""
+        """Width of the output."""
         return self.order.out_features
 
     @property
@@ -150,35 +166,32 @@ class JointHead(nn.Module):
             return "joint"
         return "joint-difference-activated" if self.activated else "joint-difference"
 
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head, enough to make an equal one."""
+    def describe(self) -> PairHeadSpec:
+        """The head in the model card."""
         return {"kind": self.kind, "symmetric": self.symmetric, "dropout": self.dropout.p}
 
     def forward(self, given: Tensor, swapped: Tensor) -> Tensor:
         """(b, d) vectors of the pairs as given, and with their texts swapped -> (b, k)."""
         expect(given=(given, "b d"), swapped=(swapped, "b d"))
-        h, turned = self.dropout(given), self.dropout(swapped)
+        h, other = self.dropout(given), self.dropout(swapped)
+        phi: Callable[[Tensor], Tensor] = torch.tanh if self.activated else nn.Identity()
         if self.swapped is None:
-            seen = [(self._step(self.order(h)) + self._step(self.order(turned))) / 2]
+            features = [(phi(self.order(h)) + phi(self.order(other))) / 2]
         else:
-            seen = [self._step(self.order(h)), self._step(self.swapped(turned))]
+            features = [phi(self.order(h)), phi(self.swapped(other))]
         if self.difference is not None:
-            apart = h - turned
-            seen.append(self._step(self.difference(apart.abs() if self.symmetric else apart)))
-        outputs: Tensor = seen[0] if self.combine is None else self.combine(torch.cat(seen, dim=1))
+            features.append(phi(self.difference((h - other).abs() if self.symmetric else h - other)))
+        outputs: Tensor = features[0] if self.combine is None else self.combine(torch.cat(features, dim=1))
         return outputs
-
-    def _step(self, values: Tensor) -> Tensor:
-        return torch.tanh(values) if self.activated else values
 
 
 class CosineHead(nn.Module):
-    """The cosine of the two vectors, and nothing to learn: (b, d) and (b, d) -> (b, 1). Symmetric."""
+    """The cosine of the two vectors, without weights: (b, d) and (b, d) -> (b, 1). Symmetric."""
 
     outputs = 1
 
-    def describe(self) -> dict[str, Any]:
-        """What the model card says of the head."""
+    def describe(self) -> PairHeadSpec:
+        """The head in the model card."""
         return {"kind": "cosine"}
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
@@ -194,15 +207,17 @@ _JOINT = {
     "joint-difference": {"difference": True, "activated": False},
     "joint-difference-activated": {"difference": True, "activated": True},
 }
-_HEADS: dict[str, Callable[..., PairHead]] = {"concat": ConcatHead, **dict.fromkeys(_JOINT, JointHead)}
+_HEADS: dict[str, Callable[..., PairHead]] = {
+    "concat": ConcatHead,
+    "cosine": lambda _dim, _outputs, **settings: CosineHead(**settings),
+    **dict.fromkeys(_JOINT, JointHead),
+}
 
 
-def make_pair_head(description: dict[str, Any], dim: int, outputs: int) -> PairHead:
+def make_pair_head(spec: Mapping[str, Any], dim: int, outputs: int) -> PairHead:
     """A head as a recipe or a model card describes it; ValueError or TypeError for one that makes no sense."""
-    settings = dict(description)
+    settings = dict(spec)
     kind = settings.pop("kind", None)
-    if kind == "cosine":
-        return CosineHead(**settings)
     if kind not in _HEADS:
         raise ValueError(f"unknown pair head {kind!r}")
     return _HEADS[kind](dim, outputs, **settings, **_JOINT.get(kind, {}))

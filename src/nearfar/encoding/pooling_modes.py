@@ -1,4 +1,4 @@
-"""Token vectors to one text vector: the three poolings, each stored in the model that uses it."""
+"""Pooling: token vectors to one text vector, by the first token, the mean or the encoder's pooler."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from nearfar.shapes import expect
 
 Pooling = Literal["first", "mean", "pooler"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+NO_POOLER = "pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'."
 
 
 def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None = None) -> Tensor:
     """(b, l, d) last hidden states, (b, l) mask of real tokens -> (b, d).
 
-    ``first`` takes the first real token wherever the padding stands, ``mean`` averages the real tokens,
-    ``pooler`` is what the encoder's own pooler made of them.
+    ``first`` takes the first real token on whichever side the padding is, ``mean`` averages the real tokens,
+    ``pooler`` is the output of the encoder's own pooler.
 
     >>> states = torch.tensor([[[1.0], [3.0], [100.0]]])
     >>> pool("mean", states, torch.tensor([[1, 1, 0]])).item()
@@ -26,7 +27,7 @@ def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None =
     """
     b = expect(states=(states, "b l d"), mask=(mask, "b l"))["b"]
     if pooling == "first":
-        first = mask.long().argmax(dim=1)  # (b,): padding may stand on the left
+        first = mask.long().argmax(dim=1)  # (b,): padding may be on the left
         return states[torch.arange(b, device=states.device), first]
     if pooling == "mean":
         real = mask.bool().unsqueeze(-1)  # (b, l, 1)
@@ -34,6 +35,6 @@ def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None =
         return total / real.sum(dim=1).clamp(min=1)
     if pooling == "pooler":
         if pooler is None:
-            raise SettingError("pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'.")
+            raise SettingError(NO_POOLER)
         return pooler
     raise SettingError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}.")

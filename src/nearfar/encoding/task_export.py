@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from nearfar.encoding.encoder import quiet_transformers
 from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.task_model import TaskCard, TaskModel
 from nearfar.errors import SettingError
 

@@ -1,4 +1,4 @@
-"""Texts to token ids, ahead and once; batches are cut from the flat table and padded to their longest text."""
+"""Texts to token ids, tokenized once before training; batches are cut from one flat table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.encoding.unpadded import Stream
+from nearfar.encoding.unpadded import Unpadded
 from nearfar.errors import SettingError
 
 CHUNK = 2_048
+
+Indices = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,12 @@ class Padded:
         return Padded({name: tensor.to(device) for name, tensor in self.tensors.items()})
 
 
-Inputs = Padded | Stream
+Inputs = Padded | Unpadded
 
 
 @dataclass(frozen=True)
 class TokenTable:
-    """All texts of a data set as one stream of token ids with offsets; no padding is kept."""
+    """All texts of a data set as one array of token ids with offsets; no padding is kept."""
 
     ids: NDArray[np.int32]
     types: NDArray[np.int32] | None
@@ -60,16 +62,14 @@ class TokenTable:
         """(n,) tokens of each text, special tokens included."""
         return np.diff(self.offsets)
 
-    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> TokenTable:
+    def take(self, rows: Indices) -> TokenTable:
         """A table of these rows, in this order."""
         spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in rows]
-        lengths = np.array([span.stop - span.start for span in spans], dtype=np.int64)
+        types = None if self.types is None else np.concatenate([self.types[:0], *(self.types[span] for span in spans)])
         return TokenTable(
             ids=np.concatenate([self.ids[:0], *(self.ids[span] for span in spans)]),
-            types=None
-            if self.types is None
-            else np.concatenate([self.types[:0], *(self.types[span] for span in spans)]),
-            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            types=types,
+            offsets=_offsets([span.stop - span.start for span in spans]),
             truncated=0,
             padding=self.padding,
         )
@@ -84,74 +84,67 @@ class TokenTable:
             padding=self.padding,
         )
 
-    def stream(self, rows: Sequence[int] | NDArray[np.int64]) -> Stream:
+    def unpadded(self, rows: Indices) -> Unpadded:
         """The rows as the fast path reads them: one after the other, the longest first, without padding."""
         chosen = np.asarray(rows, dtype=np.int64)
         order = np.argsort(-self.lengths[chosen], kind="stable")
-        spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in chosen[order]]
+        taken = self.take(chosen[order])
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        types = None if self.types is None else _joined(self.types, spans)
-        lengths = tuple(int(span.stop - span.start) for span in spans)
-        return Stream(_joined(self.ids, spans), types, lengths, torch.from_numpy(place))
+        types = None if taken.types is None else torch.from_numpy(taken.types.astype(np.int64))
+        ids, lengths = torch.from_numpy(taken.ids.astype(np.int64)), tuple(taken.lengths.tolist())
+        return Unpadded(ids, types, lengths, torch.from_numpy(place))
 
-    def padded(self, rows: Sequence[int] | NDArray[np.int64]) -> Padded:
-        """The rows as any encoder reads them."""
-        return Padded(self.batch(rows))
-
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> dict[str, Tensor]:
-        """The rows padded to the longest of them, with their mask."""
+    def padded(self, rows: Indices) -> Padded:
+        """The rows as any encoder reads them: padded to the longest of them, with their mask."""
         lengths = self.lengths[rows]
         width = int(lengths.max(initial=1))
-        ids = np.full((len(rows), width), self.padding.token, dtype=np.int64)
-        mask = np.zeros((len(rows), width), dtype=np.int64)
-        types = None if self.types is None else np.full((len(rows), width), self.padding.token_type, dtype=np.int64)
-        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-            start = self.offsets[row]
-            where = slice(width - length, width) if self.padding.left else slice(0, length)
-            ids[place, where] = self.ids[start : start + length]
-            mask[place, where] = 1
-            if types is not None and self.types is not None:
-                types[place, where] = self.types[start : start + length]
-        batch = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-        if types is not None:
-            batch["token_type_ids"] = torch.from_numpy(types)
-        return batch
+        starts = (width - lengths if self.padding.left else 0 * lengths)[:, None]  # (b, 1)
+        real = (np.arange(width) >= starts) & (np.arange(width) < starts + lengths[:, None])  # (b, width)
+        taken = self.take(rows)
+
+        def fill(tokens: NDArray[np.int32], padding: int) -> Tensor:
+            filled = np.full(real.shape, padding, dtype=np.int64)
+            filled[real] = tokens
+            return torch.from_numpy(filled)
+
+        tensors = {"input_ids": fill(taken.ids, self.padding.token)}
+        tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+        if taken.types is not None:
+            tensors["token_type_ids"] = fill(taken.types, self.padding.token_type)
+        return Padded(tensors)
 
 
-def _joined(flat: NDArray[np.int32], spans: list[slice]) -> Tensor:
-    pieces = [flat[span] for span in spans]
-    return torch.from_numpy(np.concatenate([flat[:0], *pieces]).astype(np.int64))
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
 
 
 def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: int) -> TokenTable:
-    """One column of texts, or two that are joined in the tokenizer's own pair format, to a table of tokens."""
+    """One column of texts, or two that are joined in the tokenizer's pair format, to a table of tokens."""
     if len(columns) not in (1, 2):
         raise SettingError(f"tokenize takes one column of texts, or two to join, got {len(columns)}.")
     special = tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
-    if max_length < special:  # tokenizers then cut nothing at all
+    if max_length < special:  # tokenizers then truncate nothing at all
         what = "a joined pair" if len(columns) == 2 else "a text"
         raise SettingError(
             f"encoder.max_length is {max_length}, but {what} has {special} special tokens of this encoder alone; "
             f"set more than {special}."
         )
     typed = "token_type_ids" in tokenizer.model_input_names
+    settings = {"truncation": True, "max_length": max_length, "padding": False, "return_attention_mask": False}
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int32]] = []
     lengths: list[int] = []
     truncated = 0
     for start in range(0, len(columns[0]), CHUNK):
         chunk = [list(column[start : start + CHUNK]) for column in columns]
-        encoded = tokenizer(
-            *chunk, truncation=True, max_length=max_length, padding=False, return_attention_mask=False,
-            return_token_type_ids=typed,
-        )  # fmt: skip
+        encoded = tokenizer(*chunk, return_token_type_ids=typed, **settings)
         rows = encoded["input_ids"]
         lengths.extend(map(len, rows))
         ids.append(np.fromiter((token for row in rows for token in row), dtype=np.int32))
         if typed:
             types.append(np.fromiter((kind for row in encoded["token_type_ids"] for kind in row), dtype=np.int32))
-        if encoded.encodings is None:  # a tokenizer without a fast version does not say what it cut
+        if encoded.encodings is None:  # a tokenizer without a fast version does not report what it truncated
             truncated += sum(len(row) >= max_length for row in rows)
         else:
             truncated += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
@@ -162,14 +155,11 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
             "Leave such texts out."
         )
     empty = np.zeros(0, dtype=np.int32)
+    padding = 0 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     return TokenTable(
         ids=np.concatenate([empty, *ids]),
         types=np.concatenate([empty, *types]) if typed else None,
-        offsets=np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64),
+        offsets=_offsets(lengths),
         truncated=truncated,
-        padding=Padding(
-            token=0 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id),
-            token_type=int(tokenizer.pad_token_type_id),
-            left=tokenizer.padding_side == "left",
-        ),
+        padding=Padding(padding, int(tokenizer.pad_token_type_id), tokenizer.padding_side == "left"),
     )

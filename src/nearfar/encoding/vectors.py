@@ -1,8 +1,8 @@
 """A .npy file of text vectors that is filled from top to bottom, and can be continued after any interruption.
 
-While it is filled, two files stand beside the target: ``NAME.part`` holds the header and all vectors so far, and
-``NAME.part.json`` says how many of them are safe on the disk and what they were made from. When the last vector is
-there, ``NAME.part`` takes the name of the target: the target is there whole or not at all.
+While it is filled, two files are beside the target: ``NAME.part`` holds the header and all vectors so far, and
+``NAME.part.json`` records how many of them are safe on the disk and what they were made from. After the last vector
+``NAME.part`` takes the name of the target: the target exists whole or not at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ORIGIN = {
     "texts": "the texts",
     "window": "the number of rows that are embedded together",
 }
-"""What must be the same for a file to be continued, and what it is called in a message."""
+"""What must be the same for a file to be continued, and its name in messages."""
 
 
 def header(shape: tuple[int, int]) -> bytes:
@@ -47,7 +47,7 @@ def header(shape: tuple[int, int]) -> bytes:
 
 
 def fingerprint(model: Model) -> dict[str, str]:
-    """SHA-256 of all that the vectors of a model follow from; the same model in another folder has the same."""
+    """SHA-256 of all that determines the vectors of a model; the same model in another folder has the same."""
     weights = hashlib.sha256()
     for name, tensor in sorted(model.model.state_dict().items()):
         weights.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
@@ -56,16 +56,16 @@ def fingerprint(model: Model) -> dict[str, str]:
     elsewhere = ("_name_or_path", "transformers_version")
     card = {key: value for key, value in asdict(model.card).items() if key not in ("objective", "versions", "format")}
     settings = [{key: value for key, value in config.items() if key not in elsewhere}, card]
-    return {"weights": weights.hexdigest(), "tokenizer": _digest(_tokenizer(model)), "settings": _digest(settings)}
-
-
-def _tokenizer(model: Model) -> Any:
-    """The tokenizer as JSON has it, without what its last call left in it."""
-    tokenizer = model.tokenizer
-    if not tokenizer.is_fast:
-        return tokenizer.get_vocab()
-    whole = json.loads(tokenizer.backend_tokenizer.to_str())
-    return {key: value for key, value in whole.items() if key not in ("truncation", "padding")}
+    vocabulary = (
+        model.tokenizer.get_vocab()
+        if not model.tokenizer.is_fast
+        else {
+            key: value
+            for key, value in json.loads(model.tokenizer.backend_tokenizer.to_str()).items()
+            if key not in ("truncation", "padding")  # these are left from its last call
+        }
+    )
+    return {"weights": weights.hexdigest(), "tokenizer": _digest(vocabulary), "settings": _digest(settings)}
 
 
 def _digest(values: Any) -> str:
@@ -74,29 +74,29 @@ def _digest(values: Any) -> str:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """What an interrupted run left behind."""
+    """An interrupted run."""
 
     done: int
     """Rows that are safe on the disk."""
     rows: int
-    """Rows it would have had."""
+    """Rows of the whole file."""
     changed: tuple[str, ...]
-    """What is no longer as it was then, in words; empty when the run can be continued."""
+    """What has changed since, in words; empty when the run can be continued."""
 
 
 class VectorFile:
     """A .npy file of shape (rows, dim) that is being filled.
 
     Args:
-        target: the name it has when it is full.
+        target: its final name.
         shape: its rows and the width of a vector.
-        origin: what the vectors follow from, by the keys of ``ORIGIN``.
+        origin: what the vectors were made from, by the keys of ``ORIGIN``.
     """
 
     def __init__(self, target: Path, shape: tuple[int, int], origin: Mapping[str, object]) -> None:
         assert origin.keys() == ORIGIN.keys()
         self.target = target
-        self.part, self.account = part_of(target), account_of(target)
+        self.part, self.progress = part_of(target), progress_of(target)
         self.shape = shape
         self.origin = dict(origin)
         self.done = 0
@@ -105,17 +105,16 @@ class VectorFile:
         self._file: IO[bytes] | None = None
 
     def unfinished(self) -> Unfinished | None:
-        """What there is to continue; None when there is nothing."""
+        """The run there is to continue; None when there is none."""
         if not self.part.is_file() or not self.part.stat().st_size:
             return None
         try:
-            found = json.loads(self.account.read_text(encoding="utf-8"))
-            done, rows, dim = int(found["done"]), int(found["shape"][0]), int(found["shape"][1])
-            origin = dict(found["origin"])
-            known = found["format"] == FORMAT and found["dtype"] == DTYPE.str and 0 <= done <= rows
+            values = json.loads(self.progress.read_text(encoding="utf-8"))
+            done, rows, dim = int(values["done"]), int(values["shape"][0]), int(values["shape"][1])
+            origin = dict(values["origin"])
+            if values["format"] != FORMAT or values["dtype"] != DTYPE.str or not 0 <= done <= rows:
+                return None
         except (OSError, ValueError, KeyError, TypeError, IndexError):
-            return None
-        if not known:
             return None
         changed = [words for key, words in ORIGIN.items() if origin.get(key) != self.origin[key]]
         if not changed and (rows, dim) != self.shape:
@@ -125,8 +124,8 @@ class VectorFile:
         return Unfinished(done, rows, tuple(changed))
 
     def open(self, *, resume: bool) -> int:
-        """Begin, or with ``resume`` go on; the rows that are there already."""
-        with self._refusals():
+        """Begin, or with ``resume`` continue; returns how many rows are done."""
+        with self._write_errors():
             file = os.fdopen(os.open(self.part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
             try:
                 self._lock(file)
@@ -137,9 +136,9 @@ class VectorFile:
                         f"{self.target}: the unfinished vectors in {self.part.name} cannot be continued, because this "
                         f"has changed: {', '.join(left.changed)}. Start anew without --resume."
                     )
-                self._check_room(file)
+                self._check_space(file)
                 if not self.done:
-                    self.account.unlink(missing_ok=True)  # from here on nothing must vouch for the old vectors
+                    self.progress.unlink(missing_ok=True)  # the old vectors are no longer valid
                 file.truncate(self._offset(self.done) if self.done else 0)
                 file.seek(0)
                 file.write(self._head)
@@ -153,11 +152,11 @@ class VectorFile:
         return self.done
 
     def append(self, vectors: NDArray[np.float32]) -> None:
-        """(b, dim) the next rows, on the disk when this returns."""
+        """(b, dim) the next rows; they are on the disk when this returns."""
         assert self._file is not None
         assert vectors.shape[1] == self.shape[1]
         assert self.done + len(vectors) <= self.shape[0]
-        with self._refusals():
+        with self._write_errors():
             self._file.write(np.ascontiguousarray(vectors, dtype=DTYPE).data)
             self._keep(self.done + len(vectors))
 
@@ -165,15 +164,15 @@ class VectorFile:
         """Give the full file its name."""
         assert self._file is not None
         assert self.done == self.shape[0]
-        with self._refusals():
+        with self._write_errors():
             os.replace(self.part, self.target)
             with suppress(OSError):  # not every system can flush a folder
                 flush(self.target.parent)
-            self.account.unlink(missing_ok=True)
+            self.progress.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Leave nothing behind: what was written is of no use."""
-        self.account.unlink(missing_ok=True)
+        """Remove all files of the run."""
+        self.progress.unlink(missing_ok=True)
         self.part.unlink(missing_ok=True)
 
     def __enter__(self) -> VectorFile:
@@ -183,7 +182,7 @@ class VectorFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what a full disk did not take; the account does not count it
+            with suppress(OSError):  # what a full disk did not take; the progress file does not count it
                 self._file.close()
             self._file = None
 
@@ -191,21 +190,21 @@ class VectorFile:
         return len(self._head) + row * self.shape[1] * DTYPE.itemsize
 
     def _keep(self, done: int) -> None:
-        """Vectors first, then the word that they are there: a crash in between costs only the last ones."""
+        """Flush the vectors first, then their number: a crash in between costs only the last ones."""
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
-        account = {"format": FORMAT, "done": done, "shape": list(self.shape), "dtype": DTYPE.str, "origin": self.origin}
-        temporary = self.account.with_name(f"{self.account.name}.new")
-        write_atomic(self.account, json.dumps(account, indent=2) + "\n", temporary)
+        values = {"format": FORMAT, "done": done, "shape": list(self.shape), "dtype": DTYPE.str, "origin": self.origin}
+        temporary = self.progress.with_name(f"{self.progress.name}.new")
+        write_atomic(self.progress, json.dumps(values, indent=2) + "\n", temporary)
         self.done = done
 
-    def _check_room(self, file: IO[bytes]) -> None:
-        there = os.fstat(file.fileno()).st_size
-        needed = self._offset(self.shape[0]) - there
+    def _check_space(self, file: IO[bytes]) -> None:
+        written = os.fstat(file.fileno()).st_size
+        needed = self._offset(self.shape[0]) - written
         free = free_bytes(self.target.parent)
         if free < needed:
-            if not there:
+            if not written:
                 self.discard()
             raise OutputError(
                 f"{self.target}: the disk has {free / 1e9:.1f} GB free, and the vectors need {needed / 1e9:.1f} GB. "
@@ -213,7 +212,7 @@ class VectorFile:
             )
 
     def _lock(self, file: IO[bytes]) -> None:
-        """Refuse a file that another process fills: each would vouch for rows that the other cut off."""
+        """Refuse a file that another process fills: each would count rows that the other cut off."""
         try:
             lock(file)
         except BlockingIOError:
@@ -221,7 +220,7 @@ class VectorFile:
         except OSError:  # a file system without locks
             return
         if not self.part.exists() or not os.path.samestat(os.fstat(file.fileno()), self.part.stat()):
-            raise self._taken()  # it has just got its final name
+            raise self._taken()  # it has just been renamed
 
     def _taken(self) -> OutputError:
         return OutputError(
@@ -229,8 +228,8 @@ class VectorFile:
         )
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        """What the system says of a write, as what the user can do about it."""
+    def _write_errors(self) -> Iterator[None]:
+        """Errors of the system as a message with a remedy."""
         try:
             yield
         except OSError as cause:
@@ -243,10 +242,10 @@ class VectorFile:
 
 
 def part_of(target: Path) -> Path:
-    """Where the vectors are while there are not all of them."""
+    """The file of the vectors while it is incomplete."""
     return target.with_name(f"{target.name}.part")
 
 
-def account_of(target: Path) -> Path:
-    """Where it says how far they go."""
+def progress_of(target: Path) -> Path:
+    """The file that records how many of them are done."""
     return target.with_name(f"{target.name}.part.json")

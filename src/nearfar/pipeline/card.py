@@ -238,7 +238,7 @@ def _usage(card: Card) -> list[str]:
 
 
 def _by_hand(card: Card) -> str:
-    kind = (card.head or {}).get("kind", "linear")
+    kind = "linear" if card.head is None else card.head["kind"]
     pooled = f"the {card.pooling}-pooled vector"
     if kind == "linear":
         return (

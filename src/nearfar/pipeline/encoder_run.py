@@ -13,8 +13,7 @@ from accelerate import Accelerator
 
 from nearfar.data import Records, named_splits
 from nearfar.encoding import Built, Card, Head, TextModel, save
-from nearfar.encoding.masked_words import masked_words
-from nearfar.encoding.model_folder import objective_weights
+from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport, Report
 from nearfar.evaluation.evaluators import evaluate
@@ -219,7 +218,7 @@ class EncoderRun:
         if data.row_type.views and does.projection:
             projection = _projection(self.model.dim, stage.stream("projection"))
         if does.masked_words:
-            masked, note = masked_words(recipe.encoder.name, self.built, seed=stage.stream("masked-words"))
+            masked, note = make_masked_lm_head(recipe.encoder.name, self.built, seed=stage.stream("masked-words"))
             notes += [note] if note else []
         module = LossModule(
             self.model, [TaskLoss(tuple(terms))], precision=self.precision, weighting=weighting, projection=projection,
@@ -299,7 +298,7 @@ class EncoderRun:
             task=task,
         )
         readme = model_card(recipe, self.plan.recipe_text(), data, card, metrics)
-        weights = objective_weights(module.objectives)
+        weights = dict(module.objectives.state_dict())
         save(out, self.model, self.built.tokenizer, card, readme=readme, objective=weights)
 
     def unused_pooling(self) -> list[str]:

@@ -22,7 +22,7 @@ from nearfar.batching import (
     count_without_positive,
 )
 from nearfar.encoding import Built
-from nearfar.encoding.augment import Augment, make_augment
+from nearfar.encoding.augment import Augment, AugmentSettings, TokenizedTexts, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline.data import RunData
@@ -101,13 +101,11 @@ def _augment(does: Capabilities, built: Built, data: RunData, rows: Rows) -> Aug
             "the parts of this blend change the second view of a text in different ways, and they share it: give them "
             "the same objective.parts.NAME.views or masked, or leave all but one out."
         )
+    texts = data.train.texts[0] if labeled else distinct(data.train.texts)[0]
     return make_augment(
         view.method,
-        table=rows.table,
-        texts=data.train.texts[0] if labeled else distinct(data.train.texts)[0],
-        tokenizer=built.tokenizer,
-        max_length=built.max_length,
-        **view.settings,
+        TokenizedTexts(texts=texts, table=rows.table, tokenizer=built.tokenizer, max_length=built.max_length),
+        AugmentSettings(**view.settings),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from nearfar.encoding import Built, build
+from nearfar.encoding import Built, EncoderNoise, build
 from nearfar.errors import SettingError
 from nearfar.recipe import Encoder
 from nearfar.training import Callback
@@ -55,9 +55,15 @@ def open_accelerator(out: Path, trackers: Sequence[str] = ()) -> Accelerator:
 def open_encoder(settings: Encoder, *, classes: Sequence[str] | None, seed: int, name: str | None = None) -> Built:
     """The encoder of a recipe, or the one called ``name`` under the same settings."""
     return build(
-        name or settings.name, classes=classes, seed=seed, pooling=settings.pooling, max_length=settings.max_length,
-        dropout=settings.dropout, fast=settings.fast, drophead=settings.drophead, cutoff=settings.cutoff,
-    )  # fmt: skip
+        name or settings.name,
+        classes=classes,
+        seed=seed,
+        pooling=settings.pooling,
+        max_length=settings.max_length,
+        dropout=settings.dropout,
+        fast=settings.fast,
+        noise=EncoderNoise(drophead=settings.drophead, cutoff=settings.cutoff),
+    )
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

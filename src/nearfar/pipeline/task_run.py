@@ -13,7 +13,6 @@ from accelerate import Accelerator
 from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, describe
 from nearfar.data import named_splits
 from nearfar.encoding import Built, Card, save
-from nearfar.encoding.model_folder import objective_weights
 from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import PairReport, Report
@@ -259,7 +258,7 @@ class TasksRun:
             task=describe_tasks(cards, shared=recipe.shared_layer),
         )
         readme = task_model_card(recipe, {task.name: task.data for task in tasks}, cards, card, metrics)
-        save_heads(out, self.network, objective_weights(module.objectives))
+        save_heads(out, self.network, dict(module.objectives.state_dict()))
         save(out, self.built.model, self.built.tokenizer, card, readme=readme)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nearfar.encoding import Model, Transform, TransformedModel, save
+from nearfar.encoding import Model, TextModel, Transform, save
 from nearfar.encoding.model_folder import read_extras
+from nearfar.encoding.transform import TransformSpec
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import Affine, AllButTheTop, Whitening, embed_table
 
@@ -83,14 +84,14 @@ def straightened(
             f"{counted(len(texts), 'text')} are few for {counted(kept, 'direction')}: the map fits these very texts; "
             f"give {10 * kept:,} or more" + (", or lower --dims" if method == "whitening" else "")
         )
-    about: dict[str, Any] = {"kind": method, "dims": kept, "texts": len(texts)}
+    about: TransformSpec = {"kind": method, "dims": kept, "texts": len(texts)}
     old = model.model
-    if isinstance(old, TransformedModel):
+    if old.transform is not None:
         fitted = _affine(old.transform).then(fitted)
         about["before"] = model.card.transform
         notes.append("the model has a map already; the new one is fitted behind it, and both are stored as one")
     weight, bias = (torch.from_numpy(part) for part in fitted.layer())
-    mapped = TransformedModel(
+    mapped = TextModel(
         old.network, transform=Transform(weight, bias), pooling=old.pooling, native=old.native, head=old.head
     )
     task = {key: value for key, value in model.card.task.items() if key not in THRESHOLDS}
@@ -116,7 +117,8 @@ def _readme(model: Model, folder: Path) -> str:
     """The model card there was, or a short one, and what the map is."""
     card = folder / "README.md"
     before = card.read_text(encoding="utf-8") if card.is_file() else f"# {folder.name}\n"
-    about = model.card.transform or {}
+    about = model.card.transform
+    assert about is not None
     kind = "whitening" if about["kind"] == "whitening" else "all-but-the-top map"
     words = (
         f"Behind its pooling stands a {kind}, fitted to {counted(about['texts'], 'text')}: vectors have "

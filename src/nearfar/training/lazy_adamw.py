@@ -27,8 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from nearfar.encoding import TextModel
-from nearfar.encoding.unpadded import Stream
+from nearfar.encoding import TextModel, Unpadded
 from nearfar.training.loss_module import Batch, LossModule
 
 WINDOW = 160
@@ -193,21 +192,22 @@ def lazy_rows(module: LossModule, optimizer: torch.optim.Optimizer, *, world: in
 
 
 def _words(module: LossModule, optimizer: torch.optim.Optimizer) -> list[nn.Embedding]:
-    bodies = [model.body for model in module.modules() if isinstance(model, TextModel) and model.body is not None]
+    models = [model for model in module.modules() if isinstance(model, TextModel)]
+    encoders = [model.unpadded for model in models if model.unpadded is not None]
     homes: Counter[Tensor] = Counter(weight for _, weight in module.named_parameters(remove_duplicate=False))
     shrinking = {
         weight: group["base"] * group["weight_decay"] for group in optimizer.param_groups for weight in group["params"]
     }
     return [
-        body.words
-        for body in bodies
-        if homes[body.words.weight] == 1
-        and shrinking.get(body.words.weight, 1.0) < 1
-        and body.words.weight.device.type == "cpu"
-        and body.words.weight.dtype == torch.float32
+        encoder.words
+        for encoder in encoders
+        if homes[encoder.words.weight] == 1
+        and shrinking.get(encoder.words.weight, 1.0) < 1
+        and encoder.words.weight.device.type == "cpu"
+        and encoder.words.weight.dtype == torch.float32
     ]
 
 
 def ids_of(batches: Sequence[Batch]) -> Tensor:
     """(t,) the token ids of all batches on the fast path."""
-    return torch.cat([batch.inputs.ids for batch in batches if isinstance(batch.inputs, Stream)])
+    return torch.cat([batch.inputs.ids for batch in batches if isinstance(batch.inputs, Unpadded)])

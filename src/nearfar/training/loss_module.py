@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.encoding import Inputs, Output, TextModel
-from nearfar.encoding.masked_words import MaskedWords
+from nearfar.encoding.masked_lm import MaskedLMHead
 from nearfar.encoding.task_model import HeadSet, TaskNetwork
 from nearfar.errors import SettingError
 from nearfar.training.gather import gather_rows
@@ -113,7 +113,7 @@ class LossModule(nn.Module):
 
     def __init__(
         self, model: TextModel | TaskNetwork, tasks: Sequence[TaskLoss], *, precision: Precision = "fp32",
-        weighting: TextModel | None = None, projection: nn.Module | None = None, masked: MaskedWords | None = None,
+        weighting: TextModel | None = None, projection: nn.Module | None = None, masked: MaskedLMHead | None = None,
         uncertainty: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -173,9 +173,9 @@ class LossModule(nn.Module):
             pieces |= self._masked(batch, self.masked)
         return pieces if len(batch.rows) else {name: piece[:0] for name, piece in pieces.items()}
 
-    def _masked(self, batch: Batch, masked: MaskedWords) -> Pieces:
+    def _masked(self, batch: Batch, masked: MaskedLMHead) -> Pieces:
         """The states of masked tokens, from a pass of their own; drawn last, so that the other pieces stay the same."""
-        hidden = masked.hide(batch.inputs)
+        hidden = masked.mask(batch.inputs)
         with torch.autocast(batch.labels.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             output: Output = self.encoder(hidden.inputs)
         states = output.states.flatten(0, -2)[hidden.places]

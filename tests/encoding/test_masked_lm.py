@@ -1,4 +1,4 @@
-"""Masked words: which tokens are hidden and how, and that the head is that of transformers."""
+"""Masked language modeling: which tokens are masked and how, and that the head is that of transformers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM
 
-from nearfar.encoding import Stream, build, tokenize
-from nearfar.encoding.encoder import quiet_transformers
-from nearfar.encoding.masked_words import MaskedWords, masked_words
+from nearfar.encoding import Unpadded, build, tokenize
+from nearfar.encoding.masked_lm import MaskedLMHead, make_masked_lm_head
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.errors import SettingError
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")
 TEXTS = ["one", "a longer text of words", "x", "so it goes on for quite a while", "two words"]
 
 
-def opened(folder: Path, **settings: Any) -> tuple[Any, MaskedWords, str | None]:
+def opened(folder: Path, **settings: Any) -> tuple[Any, MaskedLMHead, str | None]:
     built = build(str(folder), classes=None, seed=1, dropout=0.0, **settings)
-    return built, *masked_words(str(folder), built, seed=2)
+    return built, *make_masked_lm_head(str(folder), built, seed=2)
 
 
 @pytest.mark.parametrize("family", FAMILY)
@@ -38,7 +38,7 @@ def test_the_head_of_a_checkpoint_names_words_as_transformers_does(tiny_with_hea
 
     assert note is None
     for text in range(len(TEXTS)):
-        expected = whole(**table.batch([text])).logits[0]
+        expected = whole(**table.padded([text]).tensors).logits[0]
         assert expected.abs().max() > 0.1
         assert (logits[owners == text] - expected).abs().max() < 1e-4
 
@@ -46,8 +46,8 @@ def test_the_head_of_a_checkpoint_names_words_as_transformers_does(tiny_with_hea
 @pytest.mark.parametrize("family", FAMILY)
 def test_a_checkpoint_without_a_head_gets_a_new_one_drawn_by_the_seed(tiny, family):
     built, head, note = opened(tiny(family))
-    again, _ = masked_words(str(tiny(family)), built, seed=2)
-    other, _ = masked_words(str(tiny(family)), built, seed=4)
+    again, _ = make_masked_lm_head(str(tiny(family)), built, seed=2)
+    other, _ = make_masked_lm_head(str(tiny(family)), built, seed=4)
 
     assert note is not None
     assert "a new one is drawn" in note
@@ -64,11 +64,11 @@ def test_fifteen_percent_are_hidden_four_fifths_of_them_by_the_mask(tiny, fast):
     table = tokenize(tokenizer, [[*TEXTS, "snow ☃ man"] * 600], max_length=30)
     inputs = built.model.inputs(table, np.arange(len(table)))
     torch.manual_seed(1)
-    hidden = head.hide(inputs)
+    hidden = head.mask(inputs)
     torch.manual_seed(1)
-    again = head.hide(inputs)
+    again = head.mask(inputs)
     before, after = (
-        one.ids if isinstance(one, Stream) else one.tensors["input_ids"] for one in (inputs, hidden.inputs)
+        one.ids if isinstance(one, Unpadded) else one.tensors["input_ids"] for one in (inputs, hidden.inputs)
     )
     flat, changed = before.flatten(), after.flatten()
     special = torch.isin(flat, torch.tensor(tokenizer.all_special_ids))
@@ -76,7 +76,7 @@ def test_fifteen_percent_are_hidden_four_fifths_of_them_by_the_mask(tiny, fast):
     chosen[hidden.places] = True
     now = changed[hidden.places]
 
-    assert isinstance(inputs, Stream) == fast
+    assert isinstance(inputs, Unpadded) == fast
     assert hidden.places.equal(again.places)
     assert hidden.words.equal(flat[hidden.places])
     assert not (chosen & special).any()
@@ -122,4 +122,4 @@ def test_encoders_without_such_a_head_or_mask_are_refused(tiny):
     built = build(str(tiny("bert")), classes=None, seed=1)
     built.tokenizer.mask_token = None
     with pytest.raises(SettingError, match=r"no mask token; set it to 0"):
-        masked_words(str(tiny("bert")), built, seed=1)
+        make_masked_lm_head(str(tiny("bert")), built, seed=1)

@@ -1,0 +1,280 @@
+"""Pretrained encoders: network, tokenizer and settings of a checkpoint, and the model built from them for training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.encoding.dropout_masks import NO_NOISE, EncoderNoise
+from nearfar.encoding.encoder import TextModel
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.pooling_modes import Pooling
+from nearfar.encoding.sources import LONGEST, Source, find, first_line
+from nearfar.encoding.toy import toy_config, toy_tokenizer
+from nearfar.errors import EncoderError, SettingError
+
+_DROPOUTS = """
+    hidden_dropout_prob attention_probs_dropout_prob hidden_dropout attention_dropout dropout embedding_dropout
+    mlp_dropout activation_dropout dropout_rate pooler_dropout summary_first_dropout summary_last_dropout
+    seq_classif_dropout classifier_dropout_prob classifier_dropout
+"""
+DROPOUTS = frozenset(_DROPOUTS.split())
+"""What architectures call their dropout."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model, ready to train or to use, with notes for the user."""
+
+    model: TextModel
+    tokenizer: Any
+    max_length: int
+    normalize: bool
+    """Whether the text vectors leave the model with length one."""
+    notes: tuple[str, ...]
+    pools: bool = False
+    """Whether the checkpoint states its pooling, as sentence encoders do."""
+
+
+def build(
+    name: str,
+    *,
+    classes: Sequence[str] | None,
+    seed: int,
+    pooling: Pooling | None = None,
+    max_length: int | None = None,
+    dropout: float | None = None,
+    fast: bool = True,
+    noise: EncoderNoise = NO_NOISE,
+) -> Built:
+    """Open an encoder for training.
+
+    With ``classes`` and no ``pooling`` it has the architecture's own class head, so that the saved folder opens in
+    ``AutoModelForSequenceClassification``; with ``pooling`` it has ours, and so has the encoder of an architecture that
+    classifies with its decoder. Without ``classes`` it has no head.
+    ``seed`` initializes all weights that the checkpoint does not hold; ``fast=False`` keeps to ``AutoModel``'s own
+    computation. ``noise`` belongs to the training, as dropout does: it is not saved.
+    """
+    source = find(name)
+    config = open_config(source)
+    native = classes is not None and pooling is None and _encoder_class(config) is None
+    before = labels_of(config)
+    if native and classes is not None:
+        config.id2label = dict(enumerate(classes))
+        config.label2id = {label: place for place, label in enumerate(classes)}
+        config.problem_type = "single_label_classification"
+    if dropout is not None:
+        for key in DROPOUTS:
+            if getattr(config, key, None) is not None or key == "classifier_dropout":
+                setattr(config, key, dropout)
+    head = None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network, fresh = open_network(source, config, native=native)
+        renamed = native and before is not None and _folded(before) != _folded(classes or ())
+        redrawn = renamed and _redraw(network, fresh)
+        if classes is not None and not native:
+            head = LinearHead(int(config.hidden_size), len(classes), dropout=0.1 if dropout is None else dropout)
+    tokenizer = open_tokenizer(source)
+    chosen: Pooling = pooling or source.pooling or "mean"
+    if chosen == "pooler":
+        require_pooler(network.base_model, name)
+    notes = [source.note] if source.note else []
+    if redrawn:
+        notes.append(f"the class head of {name} is for other labels ({', '.join(before or ())}), so a new one is drawn")
+    unexpected = sorted(key for key in fresh if not _of_class_head(key, network, native=native))
+    if unexpected and source.location:
+        more = f" and {len(unexpected) - 6} more" if len(unexpected) > 6 else ""
+        notes.append(f"not in the checkpoint of {name}, so drawn at random: {', '.join(unexpected[:6])}{more}")
+    model = TextModel(network, pooling=chosen, native=native, head=head, fast=fast, noise=noise)
+    if fast and model.unpadded is None:
+        notes.append(f"{config.model_type} has no fast path: it runs as AutoModel has it")
+    return Built(
+        model=model,
+        tokenizer=tokenizer,
+        max_length=choose_length(source, network, tokenizer, max_length),
+        normalize=source.normalize,
+        notes=tuple(notes),
+        pools=source.pooling is not None and bool(source.location),
+    )
+
+
+def open_config(source: Source) -> Any:
+    """The architecture's settings."""
+    if not source.location:
+        return toy_config()
+    from transformers import AutoConfig
+
+    with _opening_errors(source):
+        config: Any = AutoConfig.from_pretrained(source.location, trust_remote_code=False)
+    config._attn_implementation = None  # a folder may name attention that is code on the hub
+    return config
+
+
+def labels_of(config: Any) -> tuple[str, ...] | None:
+    """The classes of a classifier of transformers; None for any other, and for heads of scores or of many labels."""
+    kinds = getattr(config, "architectures", None) or []
+    if not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
+        return None
+    if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
+        return None
+    return tuple(str(config.id2label.get(place, place)) for place in range(config.num_labels))
+
+
+def _folded(labels: Sequence[str]) -> list[str]:
+    return [label.casefold() for label in labels]
+
+
+def _redraw(network: Any, fresh: set[str]) -> bool:
+    """Initialize the weights of the classes anew where they came from the checkpoint; whether there were any."""
+    from transformers import AutoModelForSequenceClassification
+
+    classes = int(network.config.num_labels)
+    known = {
+        name: weight
+        for name, weight in network.named_parameters()
+        if _of_class_head(name, network, native=True) and name not in fresh and len(weight) == classes
+    }
+    if known:
+        auto: Any = AutoModelForSequenceClassification
+        drawn = dict(auto.from_config(network.config, dtype=torch.float32).named_parameters())
+        for name, weight in known.items():
+            weight.data.copy_(drawn[name].data)
+    return bool(known)
+
+
+def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set[str]]:
+    """The weights in fp32, and the names of those that the checkpoint did not hold."""
+    from transformers import AutoModel, AutoModelForSequenceClassification
+
+    auto: Any = AutoModelForSequenceClassification if native else _encoder_class(config) or AutoModel
+    if not source.location:
+        return auto.from_config(config), set()
+    with _opening_errors(source):
+        network, report = from_checkpoint(auto, source, config, ignore_mismatched_sizes=native)
+    mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
+    return network, set(report["missing_keys"]) | mismatched
+
+
+def from_checkpoint(auto: Any, source: Source, config: Any, **settings: Any) -> tuple[Any, dict[str, Any]]:
+    """A network in fp32 by a class of transformers, and its loading report; no code and no pickles."""
+    safe = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    with quiet_transformers():
+        network, report = auto.from_pretrained(
+            source.location, config=config, output_loading_info=True, **safe, **settings
+        )
+    return network, report
+
+
+def _encoder_class(config: Any) -> Any:
+    """The class of the encoder alone, of architectures that have a decoder too, such as T5; None of all others."""
+    from transformers import MODEL_FOR_TEXT_ENCODING_MAPPING
+
+    known: Any = MODEL_FOR_TEXT_ENCODING_MAPPING
+    encoder = known.get(type(config), None)
+    return encoder if encoder is not None and encoder.__name__.endswith("EncoderModel") else None
+
+
+def open_tokenizer(source: Source) -> Any:
+    """The encoder's tokenizer."""
+    if not source.location:
+        return toy_tokenizer()
+    from transformers import AutoTokenizer
+
+    with _opening_errors(source), quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
+    if source.lower and tokenizer.is_fast:
+        _lowercase(tokenizer.backend_tokenizer)
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise EncoderError(
+            f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder whole?"
+        )
+    if tokenizer.pad_token_id is None:
+        raise EncoderError(
+            f"{source.name}: its tokenizer has no padding token, so this is no text encoder nearfar can use."
+        )
+    return tokenizer
+
+
+def _lowercase(tokenizer: Any) -> None:
+    from tokenizers import normalizers
+
+    before = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+
+
+def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | None) -> int:
+    """How many tokens of a text are read: as asked, or as the checkpoint states, within the limits of the network."""
+    stated = (getattr(tokenizer, "model_max_length", None), _positions(network))
+    limits = [limit for limit in stated if isinstance(limit, int) and 0 < limit < 1_000_000]
+    most = _positions(network) or min(limits, default=None)
+    if asked is None:
+        return min([source.max_length or LONGEST, LONGEST, *limits])
+    if most is not None and asked > most:
+        raise SettingError(
+            f"encoder.max_length is {asked}, but {source.name} reads at most {most} tokens; set {most} or less."
+        )
+    return asked
+
+
+def _positions(network: Any) -> int | None:
+    """How many tokens the network has positions for; RoBERTa's kind counts them from behind the padding id."""
+    positions = getattr(network.config, "max_position_embeddings", None)
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1
+    return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def require_pooler(network: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a BERT-style pooler (first token, linear, tanh), or an error."""
+    pooler = getattr(network, "pooler", None)
+    dense = getattr(pooler, "dense", None)
+    if not isinstance(dense, nn.Linear) or not isinstance(getattr(pooler, "activation", None), nn.Tanh):
+        raise EncoderError(
+            f"{name}: this encoder has no pooler of BERT's kind; set encoder.pooling to 'first' or 'mean'."
+        )
+    return dense.weight, dense.bias
+
+
+def _of_class_head(key: str, network: Any, *, native: bool) -> bool:
+    return native and not key.startswith(f"{network.base_model_prefix}.")
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Turn off loading reports and progress bars; nearfar reports what matters itself."""
+    from transformers import utils
+
+    logging: Any = utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _opening_errors(source: Source) -> Iterator[None]:
+    """Whatever keeps a checkpoint from being opened, as one message."""
+    try:
+        yield
+    except Exception as cause:  # tokenizers and safetensors raise bare ones for files that are cut off
+        first, folder = first_line(cause), Path(source.location)
+        if "trust_remote_code" in str(cause):
+            remedy = "It needs code of its own to run, which nearfar does not execute; choose another encoder."
+        elif any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
+            remedy = "nearfar reads safetensors only, never pickled weights; convert the checkpoint first."
+        else:
+            remedy = "Is the folder whole?"
+        raise EncoderError(f"{source.name}: the encoder cannot be opened: {first} {remedy}") from cause
