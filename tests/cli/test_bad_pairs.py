@@ -213,8 +213,8 @@ def test_dev_and_test_scores_that_are_all_alike_are_told_before_the_training() -
 RANKED = ranking([1, 0], [0, 2])
 WITHOUT_IDS = [{"query": row["query"], "doc": row["doc"], "relevance": row["relevance"]} for row in RANKED]
 UNMEASURABLE = {
-    "no positive pair": ([{**row, "label": 0} for row in GOOD], "rows.jsonl:1: none of the 5 pairs of the file belong together"),
-    "no relevant document": (ranking([0, 0], [0]), "rows.jsonl:1: none of the 3 pairs of the file belong together"),
+    "no positive pair": ([{**row, "label": 0} for row in GOOD], "rows.jsonl:1: none of the 5 pairs of the file is positive"),
+    "no relevant document": (ranking([0, 0], [0]), "rows.jsonl:1: none of the 3 pairs of the file is positive"),
     "half a grade": (ranking([1, 0.5]), "rows.jsonl:2: the relevance is not a whole number (got '0.5'). Map"),
     "a document twice": (
         [*RANKED, RANKED[1]],
@@ -253,7 +253,7 @@ def test_a_share_without_a_positive_is_refused_before_the_training() -> None:
     rows = [{"text_a": f"left {n}", "text_b": f"right {n}", "label": int(n < 2)} for n in range(40)]
     code, said = train(write("pairs.jsonl", rows), "--test", "0.1")
     assert code == 1
-    assert "none of the 4 pairs of the share set aside as test rows belong together" in said
+    assert "none of the 4 pairs of the share set aside as test rows is positive" in said
     assert not Path("model").exists()
 
 

@@ -400,7 +400,7 @@ REFUSALS = {
     "triplets to score": (["score", "toy", "triplets-test.jsonl"], "the rows have 3 texts"),
     "labels that are neither yes nor no": (["evaluate", "toy", "three.jsonl"], "three.jsonl:1"),
     "a relevance that is a fraction": (["evaluate", "toy", "fraction.jsonl"], "fraction.jsonl:1"),
-    "only negatives": (["evaluate", "toy", "never.jsonl"], "none of the 1 pair of the file belong together"),
+    "only negatives": (["evaluate", "toy", "never.jsonl"], "none of the 1 pair of the file is positive"),
     "only negatives in a corpus": (["evaluate", "toy", "never.jsonl", "--corpus", "corpus.jsonl"], "nothing to find"),
     "graded scores to find": (["evaluate", "toy", "scores-test.jsonl", "--corpus", "corpus.jsonl"], "labels 1 and 0"),
     "a corpus of other texts": (

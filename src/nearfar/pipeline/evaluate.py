@@ -13,7 +13,8 @@ from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Search, Truth, evaluate, positives_search, report_on
 from nearfar.pipeline.corpora import Corpus
-from nearfar.pipeline.data import class_numbers, fractions, unmeasurable
+from nearfar.pipeline.data import class_numbers
+from nearfar.pipeline.row_checks import fractions, unmeasurable
 from nearfar.pipeline.rows import distinct
 
 

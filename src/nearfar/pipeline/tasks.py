@@ -14,9 +14,10 @@ from nearfar.data import Records, RowType, pair_targets, score_range, unit_score
 from nearfar.encoding import Built
 from nearfar.encoding.task_model import TaskCard, lay_out
 from nearfar.errors import DataError, Problem, SettingError
-from nearfar.pipeline.data import RunData, class_numbers, in_between, read_data, read_rows
+from nearfar.pipeline.data import RunData, class_numbers, read_data, read_rows
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
+from nearfar.pipeline.row_checks import graded_problems
 from nearfar.pipeline.rows import Rows
 from nearfar.recipe import Recipe
 from nearfar.recipe.class_objectives import CrossEntropy
@@ -204,7 +205,7 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
         rate = objective.learning_rate
         terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
         _check_views(planned, terms)
-        if graded and (wrong := in_between(planned.data.train, [objective])):
+        if graded and (wrong := graded_problems(planned.data.train, [objective])):
             raise DataError(wrong)
     if headed and not any(term.view == "logits" for term in terms):
         if terms:
