@@ -1,4 +1,4 @@
-"""A source a window of rows at a time: checked and counted first, then the same rows once more."""
+"""A source in windows of rows: a first pass checks and counts them, a second one returns them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from nearfar.errors import DataError, Problem
 
 @dataclass(frozen=True)
 class Survey:
-    """What going through a source once came to."""
+    """The result of the first pass over a source."""
 
     rows: int
-    """Rows that can be used."""
+    """The number of valid rows."""
     digest: str
-    """SHA-256 over their texts."""
+    """SHA-256 of their texts."""
     first: Records
     """The first of them."""
     notes: tuple[str, ...]
 
 
 class Windows:
-    """The texts of a source, checked, in windows of at most ``size`` rows; as often as one likes.
+    """The checked texts of a source in windows of at most ``size`` rows, for any number of passes.
 
-    Standard input, which comes only once, is held in memory.
+    Standard input, which can be read only once, is kept in memory.
     """
 
     def __init__(self, source: str, layout: Layout, *, invalid: Literal["refuse", "drop"], size: int) -> None:
@@ -37,7 +37,7 @@ class Windows:
         self._held = read(source, layout, invalid=invalid, need="text") if source == "-" else None
 
     def survey(self) -> Survey:
-        """Check all rows and count them; raises DataError with all that is wrong, as ``read`` does."""
+        """Check and count all rows; raises DataError with all problems, as ``read`` does."""
         digest = hashlib.sha256()
         rows = 0
         first: Records | None = None
@@ -51,7 +51,7 @@ class Windows:
         return Survey(rows, digest.hexdigest(), first, notes)
 
     def again(self, survey: Survey) -> Iterator[Records]:
-        """The same rows once more; raises DataError when they are not the same."""
+        """The same rows again; raises DataError if they have changed."""
         digest = hashlib.sha256()
         rows = 0
         for window in self._windows():
@@ -61,8 +61,8 @@ class Windows:
                 break
             yield window
         if rows != survey.rows or digest.hexdigest() != survey.digest:
-            message, remedy = "it has changed while it was read", "Start anew when nothing writes to it any more."
-            raise DataError([Problem(self.source, message, remedy)])
+            message, remedy = "it has changed while it was read", "Start again when nothing writes to it any more."
+            raise DataError(Problem(self.source, message, remedy))
 
     def _windows(self) -> Iterator[Records]:
         return iter(self._stream) if self._held is None else _slices(self._held, self.size)

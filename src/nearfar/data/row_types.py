@@ -13,10 +13,9 @@ from typing import Literal, Self, TypeAlias
 from nearfar.data.records import Records, Shape
 from nearfar.errors import Problem
 
-Score: TypeAlias = Literal[
-    "accuracy", "f1_macro", "f1_weighted", "spearman", "pearson", "f1", "average_precision", "map", "mrr",
-    "p@1", "ndcg@10", "has_positive@1", "has_positive@5",
-]  # fmt: skip
+RankingScore: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
+PairScore: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
+Score: TypeAlias = Literal["accuracy", "f1_macro", "f1_weighted", PairScore, RankingScore]
 """The scores that can pick the best weights, or be compared in a study; recipes name them, too."""
 
 

@@ -14,10 +14,9 @@ HeadKind: TypeAlias = Literal["auto", "trained", "logistic", "nearest-center", "
 Shuffle: TypeAlias = Literal[
     "auto", "random", "file-order", "balanced", "neighbors", "shingles", "clusters", "neighbor-ids"
 ]
-Metric: TypeAlias = (
-    Literal["auto", "accuracy", "f1_macro", "f1_weighted", "spearman", "pearson", "f1", "average_precision"]
-    | Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
-)
+RankingMetric: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
+PairMetric: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
+Metric: TypeAlias = Literal["auto", "accuracy", "f1_macro", "f1_weighted", PairMetric, RankingMetric]
 
 
 @dataclass(frozen=True, kw_only=True)
