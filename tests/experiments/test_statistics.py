@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from nearfar import experiments
 from nearfar.errors import SettingError
 from nearfar.experiments import (
+    ComparisonSettings,
     Interval,
     Summary,
     bootstrap_interval,
-    compare,
     compare_all,
     corrected_t_test,
     holm,
@@ -42,6 +43,12 @@ def runs(data="trec", folds=5, **scores):
         for name, row in scores.items()
         for place, score in enumerate(row)
     }
+
+
+def compare(records, *, data, contender, baseline, planned=(), **settings):
+    """A comparison with its settings as keywords."""
+    pair = {"data": data, "contender": contender, "baseline": baseline}
+    return experiments.compare(records, **pair, planned=planned, settings=ComparisonSettings(**settings))
 
 
 def between(a_scores, b_scores, folds=5, **settings):

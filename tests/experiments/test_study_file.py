@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearfar.errors import RecipeError
-from nearfar.experiments.study import read_study, with_key
+from nearfar.experiments.study import read_study
+from nearfar.experiments.study_schema import with_key
 from tests.experiments.studies import STUDY, small_study
 
 SEARCH = """

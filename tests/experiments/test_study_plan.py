@@ -112,7 +112,7 @@ def test_a_text_and_its_duplicates_are_on_one_side_of_every_fold(tmp_path):
         tested: list[int] = []
         for fold in range(5):
             part = split((records, None), SimpleNamespace(limit=None, seed=seed, folds=5, fold=fold))
-            assert not set(part.train.keys()) & set(part.test.keys())
+            assert not set(part.train.normalized_texts()) & set(part.test.normalized_texts())
             assert [records.texts[0][row] for row in part.rows] == part.test.texts[0]
             tested += part.rows
         assert sorted(tested) == list(range(40))

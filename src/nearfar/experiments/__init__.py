@@ -1,14 +1,11 @@
 """How sure we are: paired statistics over folds and seeds, and what they allow to be said."""
 
+from nearfar.experiments.comparisons import Comparison, ComparisonSettings, Family, compare, compare_all
 from nearfar.experiments.statistics import (
-    Comparison,
-    Family,
     Interval,
     Summary,
     TTest,
     bootstrap_interval,
-    compare,
-    compare_all,
     corrected_t_test,
     holm,
     summarize,
@@ -17,6 +14,19 @@ from nearfar.experiments.statistics import (
 from nearfar.experiments.verdicts import overall, verdict
 
 __all__ = [
-    "Comparison", "Family", "Interval", "Summary", "TTest", "bootstrap_interval", "compare", "compare_all",
-    "corrected_t_test", "holm", "overall", "summarize", "verdict", "wilcoxon_p",
-]  # fmt: skip
+    "Comparison",
+    "ComparisonSettings",
+    "Family",
+    "Interval",
+    "Summary",
+    "TTest",
+    "bootstrap_interval",
+    "compare",
+    "compare_all",
+    "corrected_t_test",
+    "holm",
+    "overall",
+    "summarize",
+    "verdict",
+    "wilcoxon_p",
+]

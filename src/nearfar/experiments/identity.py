@@ -12,7 +12,7 @@ from typing import Any
 
 from nearfar import __version__
 from nearfar.experiments.records import DataSet
-from nearfar.experiments.study import Values
+from nearfar.experiments.study_schema import Values
 from nearfar.experiments.trial import Trial
 from nearfar.recipe import Recipe
 from nearfar.recipe.aliases import ALIASES

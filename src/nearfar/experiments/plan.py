@@ -15,7 +15,7 @@ from nearfar.experiments.identity import trial_id
 from nearfar.experiments.records import Cell, DataSet, Plan
 from nearfar.experiments.rows import digest_of, rows_of
 from nearfar.experiments.search import FOLDS
-from nearfar.experiments.study import Contender, DataTable, Range, Search, Study, sizes_of, with_paths
+from nearfar.experiments.study_schema import Contender, DataTable, Range, Search, Study, sizes_of, with_paths
 from nearfar.experiments.suites import find_sets
 from nearfar.experiments.trial import Planned, Rows, Source, Trial
 from nearfar.recipe.paths import ELSEWHERE
@@ -66,7 +66,7 @@ def plan_study(study: Study) -> Planned:
         name=study.settings.name, metric=metric, baseline=study.baseline, seeds=study.settings.seeds,
         folds=1 if all(data.test is not None for data in sets) else study.settings.folds,
         data=tuple(sets), cells=tuple(cells),
-        contenders={contender.name: contender.own for contender in study.contenders},
+        contenders={contender.name: contender.changes for contender in study.contenders},
     )  # fmt: skip
     return Planned(plan, trials, rows, tuple(notes))
 

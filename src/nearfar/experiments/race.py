@@ -12,11 +12,12 @@ from types import FrameType
 from typing import Literal
 
 from nearfar.errors import NearfarError, counted
+from nearfar.experiments.comparisons import FEWEST, ComparisonSettings, compare
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Plan, Record, find_record
 from nearfar.experiments.search_space import SIMPLEST, Prepared
 from nearfar.experiments.state import Clock, State
-from nearfar.experiments.statistics import FEWEST, compare, corrected_t_test
+from nearfar.experiments.statistics import corrected_t_test
 from nearfar.experiments.trial import Trial
 from nearfar.experiments.trial_runner import TrialRunner, Watcher, leader
 from nearfar.experiments.verdicts import verdict
@@ -336,13 +337,13 @@ class Race:
         )
         if winner == SIMPLEST:
             yield "no training did better than none: the model is the pretrained encoder, with what is fitted to it"
-        data, ratio = self.plan.data[0].name, 1 / (self.request.folds - 1)
+        data, settings = self.plan.data[0].name, ComparisonSettings(test_to_train=1 / (self.request.folds - 1))
         for other in dict.fromkeys((SIMPLEST, self.prepared.default)):
             if other == winner or not self.scores[other]:
                 continue
             shared = [place for place in self.entered if place in self.scores[other]]
             runs = {(data, name, *place): self.scores[name][place] for name in (winner, other) for place in shared}
-            comparison = compare(runs, data=data, contender=winner, baseline=other, test_to_train=ratio)
+            comparison = compare(runs, data=data, contender=winner, baseline=other, settings=settings)
             taken = "" if comparison.significant else f"; {winner} is taken all the same, for its mean is the highest"
             yield f"{verdict(comparison)}{taken}"
         yield (

@@ -12,7 +12,7 @@ from nearfar.data.sources import format_of
 from nearfar.errors import DataError, OutputError, Problem, SettingError, counted, did_you_mean
 from nearfar.experiments.published import PUBLISHED, DataSpec, Paper, PublishedTable, Values, study_values
 from nearfar.experiments.rows import layout_of, write_rows
-from nearfar.experiments.study import StudyTable
+from nearfar.experiments.study_schema import StudyTable
 from nearfar.experiments.suites import plain_rows
 from nearfar.files import atomic, write_atomic
 from nearfar.recipe.writer import table_to_toml

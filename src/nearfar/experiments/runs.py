@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Records
 from nearfar.experiments.rows import columns_of
-from nearfar.experiments.study import Values, with_key
+from nearfar.experiments.study_schema import Values, with_key
 from nearfar.experiments.trial import Trial
 
 if TYPE_CHECKING:

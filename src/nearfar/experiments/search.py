@@ -15,7 +15,7 @@ from nearfar.data import Records, folds, holdout
 from nearfar.errors import NearfarError, SettingError
 from nearfar.experiments.records import SearchPoint, Setting, Settings
 from nearfar.experiments.runs import train
-from nearfar.experiments.study import Choices, Range, Search
+from nearfar.experiments.study_schema import Choices, Range, Search
 from nearfar.experiments.trial import Trial
 from nearfar.seeds import stream
 from nearfar.training import Callback, EvaluationEntry

@@ -12,7 +12,7 @@ from typing import Literal
 from nearfar.data import Layout, Records, RowType, pair_targets, read, target_problems, without_contradictions
 from nearfar.errors import DataError, Problem, RecipeError, SettingError, counted
 from nearfar.experiments.plan import plan_study
-from nearfar.experiments.study import ELSEWHERE, Contender, DataTable, Study, StudyTable, Values, with_key
+from nearfar.experiments.study_schema import ELSEWHERE, Contender, DataTable, Study, StudyTable, Values, with_key
 from nearfar.experiments.trial import Planned
 from nearfar.recipe import Override, build_recipe
 

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from nearfar.errors import OutputError
 from nearfar.experiments.search_space import Prepared
-from nearfar.experiments.study import Values
+from nearfar.experiments.study_schema import Values
 from nearfar.experiments.trial_runner import LOCK
 from nearfar.experiments.worker import SCRATCH
 from nearfar.files import write_atomic

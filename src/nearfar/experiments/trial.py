@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from nearfar.data import Records
 from nearfar.experiments.records import Plan, Record, cell_name, find_record
-from nearfar.experiments.study import Search, Values
+from nearfar.experiments.study_schema import Search, Values
 
 Invalid = Literal["refuse", "drop"]
 TASKS = "tasks"

@@ -21,7 +21,7 @@ from nearfar.experiments.records import JOURNAL, PREDICTIONS, Files, Record, Res
 from nearfar.experiments.rows import Split, digest_of, rows_of, split
 from nearfar.experiments.runs import recipe_of, train, train_tasks
 from nearfar.experiments.search import choose_settings
-from nearfar.experiments.study import Values
+from nearfar.experiments.study_schema import Values
 from nearfar.experiments.suites import examine, random_letters
 from nearfar.experiments.trial import MEAN, TASKS, Rows, Source, Trial
 from nearfar.experiments.trial_scores import BATCH, examine_pretrained, measure_classes, measure_pairs

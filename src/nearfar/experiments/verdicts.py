@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nearfar.errors import counted
-from nearfar.experiments.statistics import FEWEST, Comparison, Family, Interval
+from nearfar.experiments.comparisons import FEWEST, Comparison, Family
+from nearfar.experiments.statistics import Interval
 
 DECIMALS = 6
 """More are never shown."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nearfar.errors import counted
-from nearfar.experiments.statistics import Comparison, Summary
+from nearfar.experiments.comparisons import Comparison
+from nearfar.experiments.statistics import Summary
 from nearfar.report import svg, tables
 from nearfar.report.elements import Column, details, note, numbers, strings, table
 from nearfar.report.markup import Content, Markup, Missing, join, tag

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearfar.experiments.statistics import Better, Summary
+from nearfar.experiments.comparisons import Better
+from nearfar.experiments.statistics import Summary
 
 TITLES = {
     "f1_weighted": "weighted F1", "f1_macro": "macro F1", "f1": "F1", "spearman": "Spearman’s ρ",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nearfar.errors import OutputError
+from nearfar.experiments.comparisons import ComparisonSettings, Family, compare_all
 from nearfar.experiments.records import (
     STUDY,
     DataSet,
@@ -23,7 +24,7 @@ from nearfar.experiments.records import (
     read_records,
     scores_of,
 )
-from nearfar.experiments.statistics import Family, Summary, compare_all, summarize
+from nearfar.experiments.statistics import Summary, summarize
 from nearfar.report.analysis import Prediction
 from nearfar.report.journals import Journal, parse, read_run_journal
 from nearfar.report.metrics import Metric
@@ -128,9 +129,8 @@ class Source:
         planned: dict[str, set[tuple[int, int]]] = {}
         for cell in self.plan.cells:
             planned.setdefault(cell_name(cell.data, cell.limit), set()).add((cell.seed, cell.fold))
-        return compare_all(
-            scores_of(self.done), baseline=self.plan.baseline, planned=planned, better=self.metric.better
-        )
+        settings = ComparisonSettings(better=self.metric.better)
+        return compare_all(scores_of(self.done), baseline=self.plan.baseline, planned=planned, settings=settings)
 
     def runs(self, cell: DataCell, contender: str | None = None) -> list[Record]:
         """The finished runs of a cell, by seed and fold."""

@@ -8,9 +8,10 @@ from pathlib import Path
 from statistics import fmean
 
 from nearfar.errors import counted
+from nearfar.experiments.comparisons import Comparison, compare_all
 from nearfar.experiments.published import Paper, PublishedTable
 from nearfar.experiments.records import STUDY, Record, read_plan, read_records
-from nearfar.experiments.statistics import Comparison, compare_all, corrected_t_test
+from nearfar.experiments.statistics import corrected_t_test
 from nearfar.experiments.verdicts import verdict
 
 HEAD = (
