@@ -24,6 +24,7 @@ from nearfar.evaluation import (
     geometry_report,
     uniformity,
 )
+from nearfar.evaluation import vectors as vectors_module
 
 
 def vectors(rows: int, seed: int, width: int = 6) -> np.ndarray:
@@ -306,7 +307,7 @@ def test_the_size_of_the_blocks_does_not_matter(monkeypatch, numbers, exact):
     monkeypatch.setattr(geometry, "EXACT_ROWS", 40 if exact else 39)
     monkeypatch.setattr(geometry, "SAMPLED_PAIRS", 333)
     expected, raw = geometry_report(space, positives=(space, right)), effective_rank(space, normalize=False)
-    monkeypatch.setattr(geometry, "NUMBERS", numbers)
+    monkeypatch.setattr(vectors_module, "NUMBERS", numbers)
     found = geometry_report(space, positives=(space, right))
 
     assert found.scores == pytest.approx(expected.scores, rel=1e-12, abs=1e-14)
@@ -369,7 +370,7 @@ def test_the_vectors_stay_as_they_are():
 @pytest.mark.parametrize("numbers", [1, 1000])
 def test_what_cannot_be_measured_is_refused(monkeypatch, numbers, call, message):
     """What came, and in which row, whatever the size of the blocks."""
-    monkeypatch.setattr(geometry, "NUMBERS", numbers)
+    monkeypatch.setattr(vectors_module, "NUMBERS", numbers)
     with pytest.raises(SettingError, match=message):
         call(np.ones((3, 2)))
 

@@ -152,7 +152,7 @@ def test_without_positives_accuracy_has_a_threshold_and_f1_has_none():
     """All no is the best there is, and is said as a threshold above every score."""
     truth, scores = np.array([0, 0]), np.array([0.3, 0.9])
     assert best_threshold(truth, scores, "accuracy") > 0.9
-    with pytest.raises(SettingError, match="no pair is labelled 1"):
+    with pytest.raises(SettingError, match="no pair is labeled 1"):
         best_threshold(truth, scores)
 
 
@@ -225,8 +225,8 @@ def test_thresholds_apply_to_single_precision_scores_without_rounding():
 @pytest.mark.parametrize(
     ("truth", "scores", "settings", "message"),
     [
-        ([0, 0], [0.1, 0.2], {}, "none of the 2 pairs is labelled 1"),
-        ([0, 0], [0.1, 0.2], {"threshold": 0.5}, "none of the 2 pairs is labelled 1"),
+        ([0, 0], [0.1, 0.2], {}, "none of the 2 pairs is labeled 1"),
+        ([0, 0], [0.1, 0.2], {"threshold": 0.5}, "none of the 2 pairs is labeled 1"),
         ([1, 2], [0.1, 0.2], {}, "truth must be 0 or 1, got 2 in row 1"),
         ([1, -1], [0.1, 0.2], {}, "truth must be 0 or 1, got -1 in row 1"),
         ([1, 0], [0.1, np.nan], {}, "scores must be finite, got nan in row 1"),

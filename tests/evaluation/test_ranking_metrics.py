@@ -182,7 +182,7 @@ def test_a_relevant_document_that_was_not_retrieved_lowers_map():
         ({"scores": np.array([np.inf, 0.5])}, "got inf for query 'q' and document 'a'"),
         ({"relevance": np.array([1, -1])}, "whole number from 0, got -1 for query 'q' and document 'b'"),
         ({"relevance": np.array([1, 0.5])}, "whole number from 0, got 0.5"),
-        ({"documents": ["a", "a"]}, "document 'a' is there twice for query 'q'"),
+        ({"documents": ["a", "a"]}, "document 'a' occurs twice for query 'q'"),
         ({"documents": ["a"]}, "documents must have one id for each of the 2 rows, got 1"),
         ({"queries": ["q"] * 3}, "queries must have one id for each of the 2 rows, got 3"),
         ({"ties": "best"}, "ties must be worst or id, got 'best'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import cosine
@@ -9,13 +11,15 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
 import nearfar
+from nearfar.data import RowType
 from nearfar.errors import SettingError, ShapeError
 from nearfar.evaluation import (
+    EvaluationRows,
+    Search,
+    Truth,
     embed_table,
-    evaluate_pairs,
-    evaluate_ranking,
+    evaluate,
     evaluate_retrieval,
-    evaluate_scores,
     pair_scores,
     ranking_report,
     score_pairs,
@@ -28,6 +32,12 @@ TEXTS = [
 ]  # fmt: skip
 LEFT = np.array([0, 0, 2, 4, 6, 8, 1])
 RIGHT = np.array([1, 3, 3, 5, 7, 9, 1])
+
+
+def measured(model, table, row_type, values, columns=(LEFT, RIGHT), thresholds=None, **ids):
+    """The report of a model on rows of a type."""
+    rows = EvaluationRows(table, columns, Truth(row_type, values, **ids))
+    return evaluate(model, rows, batch_size=4, thresholds=thresholds)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +100,7 @@ def test_pair_scores_are_cosines_by_row(monkeypatch):
 def test_scores_are_evaluated_against_the_graded_truth(opened, table, cosines):
     """Spearman of SciPy's cosines, and their squared differences."""
     truth = np.array([0.9, 0.1, 0.6, 0.8, 0.4, 0.2, 1.0])
-    report = evaluate_scores(opened.model, table, LEFT, RIGHT, truth, batch_size=4)
+    report = measured(opened.model, table, RowType.SCORED_PAIRS, truth)
     assert report.scores["spearman"] == pytest.approx(spearmanr(truth, cosines).statistic)
     assert report.scores["mse"] == pytest.approx(((truth - cosines) ** 2).mean(), rel=1e-4)
 
@@ -98,40 +108,35 @@ def test_scores_are_evaluated_against_the_graded_truth(opened, table, cosines):
 def test_pairs_are_evaluated_at_the_threshold_given(opened, table, cosines):
     """Chosen on these pairs, or brought along."""
     truth = np.array([1, 0, 0, 1, 1, 0, 1])
-    here = evaluate_pairs(opened.model, table, LEFT, RIGHT, truth, batch_size=4)
+    here = measured(opened.model, table, RowType.BINARY_PAIRS, truth)
     assert here.chosen_here
     assert here.scores["average_precision"] == pytest.approx(average_precision_score(truth, cosines))
     limit, other = np.sort(cosines)[[2, 4]] + 1e-4
-    given = evaluate_pairs(
-        opened.model, table, LEFT, RIGHT, truth, batch_size=4, threshold=limit, accuracy_threshold=other
-    )
-    said = cosines >= limit
-    assert given.scores["recall"] == pytest.approx((said & (truth == 1)).sum() / 4)
+    thresholds = {"threshold": limit, "accuracy_threshold": other}
+    given = measured(opened.model, table, RowType.BINARY_PAIRS, truth, thresholds=thresholds)
+    predicted = cosines >= limit
+    assert given.scores["recall"] == pytest.approx((predicted & (truth == 1)).sum() / 4)
     assert given.scores["accuracy"] == pytest.approx(((cosines >= other) == (truth == 1)).mean())
 
 
 def test_candidates_are_ranked_by_their_cosine(opened, table, cosines):
-    """Equal texts are one query unless ids tell them apart; rows are documents unless ids tell otherwise."""
+    """Queries are grouped by their ids; each row is a document of its own unless ids say otherwise."""
     relevance = np.array([1, 0, 1, 2, 1, 0, 1])
-    report = evaluate_ranking(opened.model, table, LEFT, RIGHT, relevance, batch_size=4)
     names, ids = [str(row) for row in LEFT], [str(row) for row in range(7)]
+    report = measured(opened.model, table, RowType.RANKING, relevance, queries=names)
     assert report.scores == ranking_report(names, ids, relevance, cosines).scores
     assert (report.queries, report.queries_without_positive) == (6, 1)
-    alone = evaluate_ranking(
-        opened.model, table, LEFT, RIGHT, relevance, batch_size=4, queries=ids, documents=["d"] * 7
-    )
+    alone = measured(opened.model, table, RowType.RANKING, relevance, queries=ids, documents=["d"] * 7)
     assert (alone.queries, alone.queries_without_positive) == (7, 2)
-    strict = evaluate_ranking(opened.model, table, LEFT, RIGHT, relevance, batch_size=4, positive=2, ties="id")
-    assert (strict.queries_without_positive, strict.positive, strict.ties) == (5, 2, "id")
 
 
 def test_one_text_may_be_two_documents_of_a_query(opened, table):
     """Without ids every row is a document of its own; with ids, the same one twice is refused."""
-    left, right, relevance = np.array([0, 0]), np.array([1, 1]), np.array([1, 0])
-    report = evaluate_ranking(opened.model, table, left, right, relevance, batch_size=4)
+    columns, relevance, queries = (np.array([0, 0]), np.array([1, 1])), np.array([1, 0]), ["q", "q"]
+    report = measured(opened.model, table, RowType.RANKING, relevance, columns, queries=queries)
     assert report.scores["mrr"] == 0.5  # equal scores: the worst order
     with pytest.raises(SettingError, match="twice"):
-        evaluate_ranking(opened.model, table, left, right, relevance, batch_size=4, documents=["d", "d"])
+        measured(opened.model, table, RowType.RANKING, relevance, columns, queries=queries, documents=["d", "d"])
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +152,8 @@ def library(opened):
 def test_retrieval_is_a_ranking_of_the_whole_corpus(opened, library):
     """With room for every document it equals the ranking of all pairs, unjudged ones being irrelevant."""
     table, vectors, queries, corpus, judged, relevance = library
-    report = evaluate_retrieval(opened.model, table, queries, corpus, judged, relevance, batch_size=16, top=100)
+    search = Search(queries, corpus, judged, relevance)
+    report = evaluate_retrieval(opened.model, table, search, batch_size=16, top=100)
 
     grades = np.zeros((3, 70), dtype=np.int64)
     grades[judged[:, 0], judged[:, 1]] = relevance
@@ -163,9 +169,8 @@ def test_relevant_documents_below_the_top_are_missed(opened, library):
     table, vectors, queries, corpus, _, _ = library
     cosines = pair_scores(np.repeat(vectors[queries[:1]], 70, axis=0), vectors[corpus])
     judged = np.array([[0, cosines.argmax()], [0, cosines.argmin()]])
-    report = evaluate_retrieval(
-        opened.model, table, queries[:1], corpus, judged, np.array([1, 1]), batch_size=16, top=50
-    )
+    search = Search(queries[:1], corpus, judged, np.array([1, 1]))
+    report = evaluate_retrieval(opened.model, table, search, batch_size=16, top=50)
     assert report.scores["map"] == 0.5
     assert report.scores["mrr"] == 1.0
     assert report.rows == 51
@@ -175,21 +180,19 @@ def test_retrieval_refuses_what_it_cannot_judge(opened, library):
     """A pair judged twice, places that do not exist, a top that is too short to look at."""
     table, _, queries, corpus, judged, relevance = library
 
-    def evaluate(**changes):
-        settings = {"queries": queries, "corpus": corpus, "judged": judged, "relevance": relevance, "top": 50}
-        return evaluate_retrieval(opened.model, table, batch_size=16, **{**settings, **changes})
+    def evaluate(top=50, **changes):
+        search = replace(Search(queries, corpus, judged, relevance), **changes)
+        return evaluate_retrieval(opened.model, table, search, batch_size=16, top=top)
 
     with pytest.raises(SettingError, match="twice"):
         evaluate(judged=judged[[0, 1, 2, 3, 4, 0]])
-    with pytest.raises(
-        SettingError, match="judged documents must be places among 70 rows, from 0 on; got 70 at place 2"
-    ):
+    with pytest.raises(SettingError, match="judged documents must be indices of 70 rows, from 0 on; got 70 at index 2"):
         evaluate(judged=np.where(judged == 28, 70, judged))
-    with pytest.raises(SettingError, match="judged queries must be places among 3 rows"):
+    with pytest.raises(SettingError, match="judged queries must be indices of 3 rows"):
         evaluate(judged=np.add(judged, (1, 0)))
-    with pytest.raises(SettingError, match="corpus must be places among 72 rows"):
+    with pytest.raises(SettingError, match="corpus must be indices of 72 rows"):
         evaluate(corpus=corpus + 3)
-    with pytest.raises(SettingError, match="queries must be places among 72 rows"):
+    with pytest.raises(SettingError, match="queries must be indices of 72 rows"):
         evaluate(queries=queries - 1)
     with pytest.raises(SettingError, match="top must be 50 or more, got 49"):
         evaluate(top=49)
@@ -200,7 +203,7 @@ def test_retrieval_refuses_what_it_cannot_judge(opened, library):
 @pytest.mark.parametrize("place", [-1, len(TEXTS)])
 def test_pairs_of_texts_that_are_not_there_are_refused(opened, table, place):
     """Minus one is no text from the end."""
-    with pytest.raises(SettingError, match=f"right must be places among 10 rows, from 0 on; got {place} at place 1"):
+    with pytest.raises(SettingError, match=f"right must be indices of 10 rows, from 0 on; got {place} at index 1"):
         score_pairs(opened.model, table, LEFT[:2], np.array([0, place]), batch_size=4)
 
 
@@ -209,7 +212,7 @@ def test_uneven_sides_and_empty_batches_are_refused(opened, table):
     with pytest.raises(ShapeError):
         score_pairs(opened.model, table, LEFT, RIGHT[:3], batch_size=4)
     with pytest.raises(ShapeError):
-        evaluate_scores(opened.model, table, LEFT, RIGHT, np.zeros(3), batch_size=4)
+        measured(opened.model, table, RowType.SCORED_PAIRS, np.zeros(3))
     with pytest.raises(SettingError, match="batch_size must be 1 or more, got 0"):
         embed_table(opened.model, table, batch_size=0)
 
@@ -221,6 +224,6 @@ def test_a_model_of_nan_is_refused():
         weight.data.fill_(float("nan"))
     table = opened.tokenize(TEXTS)
     with pytest.raises(SettingError, match="predicted must be finite, got nan in row 0"):
-        evaluate_scores(opened.model, table, LEFT, RIGHT, np.zeros(7), batch_size=4)
+        measured(opened.model, table, RowType.SCORED_PAIRS, np.zeros(7))
     with pytest.raises(SettingError, match="scores must be numbers, got nan"):
-        evaluate_ranking(opened.model, table, LEFT, RIGHT, np.ones(7, dtype=np.int64), batch_size=4)
+        measured(opened.model, table, RowType.RANKING, np.ones(7, dtype=np.int64), queries=list("abcdefg"))

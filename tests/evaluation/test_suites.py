@@ -83,9 +83,9 @@ def test_of_two_files_of_one_set_the_other_is_told(folder):
 
     assert [one.records.texts[0] for one in sets] == [[row["text_a"] for row in rows(seed)] for seed in (7, 8, 9)]
     assert [note.removeprefix(str(folder)) for note in notes] == [
-        f"/sts12/test.jsonl.gz: left out: {folder}/sts12.jsonl is the data set sts12, too",
-        f"/STS-B.jsonl: left out: {folder}/stsb.jsonl.gz is the data set stsb, too",
-        f"/simlex999/test.jsonl: left out: {folder}/simlex999/test.jsonl.gz is the data set simlex999, too",
+        f"/sts12/test.jsonl.gz: skipped: {folder}/sts12.jsonl is the data set sts12, too",
+        f"/STS-B.jsonl: skipped: {folder}/stsb.jsonl.gz is the data set stsb, too",
+        f"/simlex999/test.jsonl: skipped: {folder}/simlex999/test.jsonl.gz is the data set simlex999, too",
     ]
 
 
@@ -121,7 +121,7 @@ def test_one_score_throughout_is_told_and_counts_zero(tmp_path):
     score = evaluate_suite(nearfar.load("toy"), sets).sets["stsb"]
 
     assert (score.spearman, score.constant) == (0.0, ("truth",))
-    assert score.doubt == "all scores are the same, which counts as a correlation of 0"
+    assert score.warning == "all scores are the same, which counts as a correlation of 0"
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_one_score_throughout_is_told_and_counts_zero(tmp_path):
     ],
 )  # fmt: skip
 def test_a_correlation_that_is_none_says_why(score, doubt):
-    assert score.doubt == doubt
+    assert score.warning == doubt
 
 
 def test_the_texts_are_counted_after_each_set(folder):
     sets, _ = read_suite(str(folder), "sts")
     told: list[int] = []
-    evaluate_suite(nearfar.load("toy"), sets, watch=told.append)
+    evaluate_suite(nearfar.load("toy"), sets, progress=told.append)
 
     assert told == np.cumsum([2 * len(one.records) for one in sets]).tolist()
 
@@ -171,11 +171,9 @@ def test_files_that_were_left_out_are_named_where_no_other_is_there(tmp_path):
     for number in range(6):
         (tmp_path / f"notes{number}.txt").write_text("a line\nanother line\n")
 
-    with pytest.raises(
-        DataError, match=r"scored pairs: .*mine.test\.jsonl: left out: the file is empty; .*1 text a ro"
-    ):
+    with pytest.raises(DataError, match=r"scored pairs: .*mine.test\.jsonl: skipped: the file is empty; .*1 text a ro"):
         read_suite(str(tmp_path), "all")
-    with pytest.raises(DataError, match=r"notes3\.txt: left out: it has 1 text a row \.\.\.\. Each file"):
+    with pytest.raises(DataError, match=r"notes3\.txt: skipped: it has 1 text a row \.\.\.\. Each file"):
         read_suite(str(tmp_path), "all")
 
 
@@ -215,7 +213,7 @@ def test_a_folder_that_may_not_be_entered_is_told_and_hinders_no_other(folder, m
     assert len(read_suite(str(folder), "sts")[0]) == 3
     sets, notes = read_suite(str(folder), "all")
     assert len(sets) == 4
-    assert f"{folder}/only_train: left out: the folder may not be entered (permission denied)" in notes
+    assert f"{folder}/only_train: skipped: the folder may not be entered (permission denied)" in notes
     for place in (folder / "sts12", folder):
         locked.add(place)
         with pytest.raises(DataError, match=rf"^{place}: the folder may not be entered .*chmod"):

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import nearfar
+from nearfar.data import RowType
 from nearfar.errors import SettingError, ShapeError
-from nearfar.evaluation import evaluate_triplets, triplet_report
+from nearfar.evaluation import EvaluationRows, Truth, evaluate, triplet_report
 
+TRIPLETS = Truth(RowType.TRIPLETS, np.zeros(0))
 TEXTS = ["a red apple", "the green pear", "an old hammer", "a saw", "the river at night"]
 
 
@@ -21,12 +23,12 @@ def test_a_triplet_is_right_where_its_positive_is_nearer():
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = np.array([(a, p, n) for a in range(5) for p in range(5) for n in range(5) if len({a, p, n}) == 3])
     gaps = [float(vectors[a] @ vectors[p] - vectors[a] @ vectors[n]) for a, p, n in rows]
-    report = evaluate_triplets(model.model, model.tokenize(TEXTS), *rows.T, batch_size=2)
+    report = evaluate(model.model, EvaluationRows(model.tokenize(TEXTS), tuple(rows.T), TRIPLETS), batch_size=2)
 
     assert report.rows == 60
     assert report.scores["accuracy"] == np.mean([gap > 0 for gap in gaps]) == 0.5  # each pair of them both ways
     assert report.scores["margin"] == pytest.approx(0, abs=1e-6)
-    first = evaluate_triplets(model.model, model.tokenize(TEXTS), *rows[:1].T, batch_size=2)
+    first = evaluate(model.model, EvaluationRows(model.tokenize(TEXTS), tuple(rows[:1].T), TRIPLETS), batch_size=2)
     assert first.scores["margin"] == pytest.approx(gaps[0], abs=1e-6)
     assert json.loads(json.dumps(first.to_dict()))["rows"] == 1
 
@@ -48,8 +50,8 @@ def test_cosines_that_are_not_finite_are_refused(value):
 def test_texts_that_are_not_there_are_refused(place):
     model = nearfar.load("toy")
     rows = (np.array([0]), np.array([1]), np.array([place]))
-    with pytest.raises(SettingError, match=f"negative must be places among 5 rows, from 0 on; got {place} at place 0"):
-        evaluate_triplets(model.model, model.tokenize(TEXTS), *rows, batch_size=2)
+    with pytest.raises(SettingError, match=f"right must be indices of 5 rows, from 0 on; got {place} at index 1"):
+        evaluate(model.model, EvaluationRows(model.tokenize(TEXTS), rows, TRIPLETS), batch_size=2)
 
 
 def test_no_rows_and_uneven_rows_are_refused():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.evaluation import Affine, AllButTheTop, Whitening, anisotropy, effective_rank, geometry
+from nearfar.evaluation import Affine, AllButTheTop, Whitening, anisotropy, effective_rank, vectors
 
 
 def lopsided(rows: int, width: int = 6, seed: int = 1) -> np.ndarray:
@@ -198,7 +198,7 @@ def test_the_size_of_the_blocks_does_not_matter(monkeypatch, fit, numbers):
     """Neither for the fit nor for its use."""
     space = lopsided(40)
     expected = fit(space)
-    monkeypatch.setattr(geometry, "NUMBERS", numbers)
+    monkeypatch.setattr(vectors, "NUMBERS", numbers)
     found = fit(space)
 
     np.testing.assert_allclose(found.weight, expected.weight, atol=1e-9)

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 
 from nearfar import load
 from nearfar.cli import main as nearfar
-from nearfar.evaluation import embed_table, evaluate_pairs, similarity
+from nearfar.evaluation import embed_table, inference, pair_report, score_pairs
 from nearfar.pipeline import train as train_recipe
 from nearfar.recipe import build_recipe
 from nearfar.recipe.tasks import build_task_recipe
@@ -81,12 +81,12 @@ def run_commands(folder: Path, commands: list[list[str]]) -> None:
 def embed(folder: Path, texts: list[str]) -> None:
     """Embed texts and evaluate them as pairs with all processes together, and keep what this process has of both."""
     PartialState(cpu=True)
-    with patch.object(similarity, "ROWS", 3):  # several exchanges, the last one short
+    with patch.object(inference, "ROWS", 3):  # several exchanges, the last one short
         opened = load("toy")
         table = opened.tokenize(texts)
         vectors = embed_table(opened.model, table, batch_size=2)
         left, right = np.arange(len(texts)), np.roll(np.arange(len(texts)), 1)
-        report = evaluate_pairs(opened.model, table, left, right, left % 2, batch_size=2)
+        report = pair_report(left % 2, score_pairs(opened.model, table, left, right, batch_size=2))
     np.save(folder / f"rank-{rank()}.npy", vectors)
     (folder / f"rank-{rank()}.json").write_text(json.dumps(asdict(report)))
 

@@ -26,12 +26,12 @@ def suite_command(
     model = load(model_name)
     require_vectors(model)
     with EmbeddingProgress(sum(2 * len(one.records) for one in sets), lines=False) as progress:
-        report = evaluate_suite(model, sets, batch_size=batch_size, watch=progress.reach)
+        report = evaluate_suite(model, sets, batch_size=batch_size, progress=progress.reach)
     if as_json:
         sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     else:
         Console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
-    notes += [f"{name}: {score.doubt}" for name, score in report.sets.items() if score.doubt]
+    notes += [f"{name}: {score.warning}" for name, score in report.sets.items() if score.warning]
     say_notes(notes)
 
 

@@ -1,57 +1,76 @@
-"""A model on a data set: predictions and what they are worth."""
+"""Classification metrics: accuracy, F1 and confusion of predicted classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from nearfar.encoding import TextModel, TokenTable
-from nearfar.encoding.model import by_length
 from nearfar.errors import SettingError
-from nearfar.evaluation.metrics import ClassReport, class_report, most_likely
+from nearfar.evaluation.reports import ScoredReport
+from nearfar.shapes import expect
 
 
-def classify(model: TextModel, table: TokenTable, *, batch_size: int) -> NDArray[np.float32]:
-    """(n, c) class probabilities, computed by all processes together and given back in order to each."""
-    if batch_size < 1:
-        raise SettingError(f"batch_size must be 1 or more, got {batch_size}.")
-    rank, world = (dist.get_rank(), dist.get_world_size()) if _several() else (0, 1)
-    batches = list(by_length(table, batch_size))[rank::world]
-    device = next(model.parameters()).device
-    training = model.training
-    model.eval()
-    found: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
-    try:
-        with torch.inference_mode():
-            for rows in batches:
-                logits = model(model.inputs(table, rows).to(device), logits_only=True).logits
-                found.append((rows, logits.float().softmax(dim=1).cpu().numpy()))
-    finally:
-        model.train(training)
-    everyone: list[Any] = [None] * world
-    if world > 1:
-        dist.all_gather_object(everyone, found)
-    else:
-        everyone[0] = found
-    result = np.zeros((len(table), model.classes), dtype=np.float32)
-    for share in everyone:
-        for rows, chances in share:
-            result[rows] = chances
-    return result
+@dataclass(frozen=True)
+class ClassReport(ScoredReport):
+    """How well classes are predicted.
+
+    ``scores`` holds ``accuracy``, ``f1_macro`` and ``f1_weighted``, over the classes that occur as truth or prediction.
+    """
+
+    per_class: dict[str, dict[str, float]]
+    """Precision, recall, F1 and number of texts of each class."""
+    confusion: NDArray[np.int64]
+    """(c, c): rows are the truth, columns the prediction."""
+    classes: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many texts were evaluated."""
+        return int(self.confusion.sum())
 
 
-def evaluate_classes(
-    model: TextModel, table: TokenTable, truth: NDArray[np.int64], classes: Sequence[str], *, batch_size: int
-) -> ClassReport:
-    """Predict every row and compare with the truth."""
-    chances = classify(model, table, batch_size=batch_size)
-    return class_report(truth, most_likely(chances), tuple(classes))
+def most_likely(chances: NDArray[np.floating]) -> NDArray[np.int64]:
+    """(n, c) probabilities or logits -> (n,) the class with the highest, the first of equals; NaN is refused.
+
+    >>> most_likely(np.array([[0.2, 0.8], [0.5, 0.5]])).tolist()
+    [1, 0]
+    """
+    expect(chances=(chances, "n c"))
+    wrong = np.flatnonzero(np.isnan(chances).any(axis=1))
+    if len(wrong):
+        raise SettingError(
+            f"probabilities of classes must be numbers, got {chances[wrong[0]].tolist()} in row {wrong[0]} "
+            f"({len(wrong):,} such rows); a model whose weights are NaN or infinite gives such probabilities."
+        )
+    highest: NDArray[np.int64] = chances.argmax(axis=1)
+    return highest
 
 
-def _several() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...]) -> ClassReport:
+    """Accuracy, F1 and confusion of predicted classes.
+
+    >>> report = class_report(np.array([0, 0, 1]), np.array([0, 1, 1]), ("ham", "spam"))
+    >>> round(report.scores["accuracy"], 4), report.confusion.tolist()
+    (0.6667, [[1, 1], [0, 1]])
+    """
+    n = expect(truth=(truth, "n"), predicted=(predicted, "n"))["n"]
+    if n == 0:
+        raise SettingError("there is nothing to evaluate: no rows.")
+    numbers = np.arange(len(classes))
+    occurring = np.union1d(truth, predicted)
+    precision, recall, f1, support = precision_recall_fscore_support(
+        truth, predicted, labels=numbers, zero_division=0.0
+    )
+    per_class = {
+        name: {"precision": float(p), "recall": float(r), "f1": float(f), "texts": int(count)}
+        for name, p, r, f, count in zip(classes, precision, recall, f1, support, strict=True)
+    }
+    scores = {
+        "accuracy": float((truth == predicted).mean()),
+        "f1_macro": float(f1[occurring].mean()),
+        "f1_weighted": float(np.average(f1, weights=support)),
+    }
+    return ClassReport(scores, per_class, confusion_matrix(truth, predicted, labels=numbers), classes)

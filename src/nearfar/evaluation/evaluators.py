@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from nearfar.data.row_types import RowType
 from nearfar.encoding import TextModel, TokenTable
-from nearfar.evaluation.classification import classify
-from nearfar.evaluation.metrics import ClassReport, class_report, most_likely
-from nearfar.evaluation.pairs import PairReport, ScoreReport, pair_report, score_report
+from nearfar.evaluation.classification import ClassReport, class_report, most_likely
+from nearfar.evaluation.inference import classify
+from nearfar.evaluation.pairs import PairReport, ScoreReport, TripletReport, pair_report, score_report, triplet_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
-from nearfar.evaluation.similarity import evaluate_retrieval, score_pairs
-from nearfar.evaluation.triplets import TripletReport, triplet_report
+from nearfar.evaluation.retrieval import Search, evaluate_retrieval
+from nearfar.evaluation.similarity import score_pairs
 
 Report: TypeAlias = ClassReport | ScoreReport | PairReport | RankingReport | TripletReport
 Thresholds: TypeAlias = Mapping[str, float]
@@ -43,20 +43,6 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Search:
-    """Queries, the corpus to search, and which documents are relevant to which query."""
-
-    queries: NDArray[np.int64]
-    """(q,) the row of each query's text in the table."""
-    corpus: NDArray[np.int64]
-    """(m,) the row of each document's text."""
-    judged: NDArray[np.int64]
-    """(n, 2) a query and a document, by their places in ``queries`` and ``corpus``."""
-    relevance: NDArray[np.int64]
-    """(n,) the document's grade for the query."""
-
-
-@dataclass(frozen=True)
 class EvaluationRows:
     """Tokenized rows and what is known about them."""
 
@@ -72,10 +58,7 @@ def evaluate(
 ) -> Report:
     """How a model does on rows. Binary pairs are cut at ``thresholds``, or at the best ones of these rows."""
     if isinstance(rows.truth, Search):
-        found = rows.truth
-        return evaluate_retrieval(
-            model, rows.table, found.queries, found.corpus, found.judged, found.relevance, batch_size=batch_size
-        )
+        return evaluate_retrieval(model, rows.table, rows.truth, batch_size=batch_size)
     return report_on(outputs(model, rows, batch_size=batch_size), rows.truth, thresholds)
 
 
@@ -91,14 +74,6 @@ def outputs(model: TextModel, rows: EvaluationRows, *, batch_size: int) -> NDArr
 def report_on(found: NDArray[np.float32], truth: Truth, thresholds: Thresholds | None = None) -> Report:
     """(n, k) outputs, of a class head, of a pair head or cosines, against the truth."""
     return _REPORTS[truth.row_type](found, truth, thresholds or {})
-
-
-def positives_search(left: NDArray[np.int64], right: NDArray[np.int64]) -> Search:
-    """A search for the right text of each positive pair among all right texts; arguments are places in a table."""
-    queries, query = np.unique(left, return_inverse=True)
-    corpus, document = np.unique(right, return_inverse=True)
-    judged = np.unique(np.column_stack([query, document]), axis=0)
-    return Search(queries, corpus, judged, np.ones(len(judged), dtype=np.int64))
 
 
 def _classes(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> ClassReport:

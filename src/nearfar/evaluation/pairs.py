@@ -1,4 +1,4 @@
-"""What similarity scores of pairs are worth: against graded truth, and against yes or no."""
+"""Metrics of similarity scores: against graded scores, against binary labels, and within triplets."""
 
 from __future__ import annotations
 
@@ -10,86 +10,93 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from nearfar.errors import SettingError, did_you_mean
+from nearfar.evaluation.reports import ScoredReport
 from nearfar.shapes import expect
 
 Metric = Literal["f1", "accuracy"]
 FLAT = 1e-12
-"""Values that differ by less than this part of the largest of them are one value and rounding."""
+"""Values that differ by less than this share of the largest are equal but for rounding."""
 
 
 @dataclass(frozen=True)
-class ScoreReport:
-    """How well predicted scores follow graded ones."""
+class ScoreReport(ScoredReport):
+    """How well predicted scores follow graded ones.
+
+    ``scores`` holds ``spearman``, ``pearson`` and ``mse``; the correlations are 0 where a side is constant.
+    """
 
     rows: int
     """How many pairs were evaluated."""
-    scores: dict[str, float]
-    """``spearman``, ``pearson`` and ``mse``; the correlations are 0 where a side is constant."""
     constant: tuple[str, ...]
     """Which of ``truth`` and ``predicted`` has one value throughout, so that no correlation is defined."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
-        return {**self.scores, "rows": self.rows, "constant": list(self.constant)}
-
-
-def score_report(truth: NDArray[np.floating], predicted: NDArray[np.floating]) -> ScoreReport:
-    """Spearman's and Pearson's correlation of predicted scores with the truth, and their mean squared difference.
-
-    Spearman's is Pearson's of the ranks, equal values sharing their mean rank. A side without any spread has no
-    correlation: it counts as 0, and ``constant`` names the side. Only ``mse`` depends on the range of the scores.
-
-    >>> score_report(np.array([0.0, 0.5, 1.0]), np.array([0.1, 0.2, 0.9])).scores["spearman"]
-    1.0
-    >>> score_report(np.array([0.0, 0.5, 1.0]), np.array([0.7, 0.7, 0.7])).constant
-    ('predicted',)
-    """
-    n = expect(truth=(truth, "n"), predicted=(predicted, "n"))["n"]
-    if n == 0:
-        raise SettingError("there is nothing to evaluate: no rows.")
-    sides = {"truth": finite("truth", truth), "predicted": finite("predicted", predicted)}
-    constant = tuple(name for name, values in sides.items() if _flat(values))
-    x, y = sides.values()
-    scores = {
-        "spearman": 0.0 if constant else _correlation(rankdata(x), rankdata(y)),
-        "pearson": 0.0 if constant else _correlation(x, y),
-        "mse": float(np.mean((x - y) ** 2)),
-    }
-    return ScoreReport(n, scores, constant)
-
 
 @dataclass(frozen=True)
-class PairReport:
-    """How well a threshold on the scores tells pairs that belong together from others."""
+class PairReport(ScoredReport):
+    """How well a threshold on the scores separates positive from negative pairs.
 
+    ``scores`` holds ``f1``, ``precision`` and ``recall`` at ``threshold``, ``accuracy`` at ``accuracy_threshold``, and
+    ``average_precision``, which needs no threshold.
+    """
+
+    threshold: float
+    """The decision threshold: pairs with at least this score are predicted as positive."""
+    accuracy_threshold: float
+    """The decision threshold for the accuracy alone."""
+    chosen_here: bool
+    """Whether the thresholds are the best for these very pairs, which is optimistic: choose on dev, report on test."""
     rows: int
     """How many pairs were evaluated."""
     positives: int
-    """How many of them belong together."""
-    scores: dict[str, float]
-    """``f1``, ``precision``, ``recall`` at ``threshold``; ``accuracy`` at ``accuracy_threshold``;
-    ``average_precision``, which needs no threshold."""
-    threshold: float
-    """A score of at least this much is a yes."""
-    accuracy_threshold: float
-    """The same for the accuracy alone."""
-    chosen_here: bool
-    """Whether the thresholds are the best of these very pairs, which flatters: choose on dev, report on test."""
+    """How many of them are positive."""
 
     @property
     def thresholds(self) -> dict[str, float]:
         """Both, for other data: ``pair_report(truth, scores, **dev.thresholds)``."""
         return {"threshold": self.threshold, "accuracy_threshold": self.accuracy_threshold}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
-        return {
-            **self.scores,
-            **self.thresholds,
-            "chosen_here": self.chosen_here,
-            "rows": self.rows,
-            "positives": self.positives,
-        }
+
+@dataclass(frozen=True)
+class TripletReport(ScoredReport):
+    """How often the positive is nearer to the anchor than the negative.
+
+    ``scores`` holds ``accuracy``, and ``margin``, the mean difference of the two cosines.
+    """
+
+    rows: int
+
+
+def score_report(truth: NDArray[np.floating], predicted: NDArray[np.floating]) -> ScoreReport:
+    """Spearman's and Pearson's correlation of predicted scores with the truth, and their mean squared difference.
+
+    Spearman's is Pearson's of the ranks, equal values sharing their mean rank. A constant side has no correlation: it
+    counts as 0, and ``constant`` names the side. Only ``mse`` depends on the range of the scores.
+
+    >>> score_report(np.array([0.0, 0.5, 1.0]), np.array([0.1, 0.2, 0.9])).scores["spearman"]
+    1.0
+    >>> score_report(np.array([0.0, 0.5, 1.0]), np.array([0.7, 0.7, 0.7])).constant
+    ('predicted',)
+    """
+    n = _rows(truth=truth, predicted=predicted)
+    x, y = finite("truth", truth), finite("predicted", predicted)
+    constant = tuple(name for name, values in (("truth", x), ("predicted", y)) if _flat(values))
+    scores = {
+        "spearman": 0.0 if constant else _correlation(rankdata(x), rankdata(y)),
+        "pearson": 0.0 if constant else _correlation(x, y),
+        "mse": float(np.mean((x - y) ** 2)),
+    }
+    return ScoreReport(scores, n, constant)
+
+
+def triplet_report(near: NDArray[np.floating], far: NDArray[np.floating]) -> TripletReport:
+    """Cosines with the positive and with the negative to a report; equal cosines count as a mistake.
+
+    >>> triplet_report(np.array([0.9, 0.1]), np.array([0.5, 0.1])).scores["accuracy"]
+    0.5
+    """
+    n = _rows(near=near, far=far)
+    near, far = finite("near", near), finite("far", far)
+    return TripletReport({"accuracy": float(np.mean(near > far)), "margin": float(np.mean(near - far))}, n)
 
 
 def pair_report(
@@ -101,9 +108,9 @@ def pair_report(
     """F1, accuracy and average precision of scores that should be high where the truth is 1.
 
     Args:
-        truth: (n,) 1 for pairs that belong together, 0 for others.
+        truth: (n,) 1 for positive pairs, 0 for negative pairs.
         scores: (n,) any finite numbers.
-        threshold: where a yes begins, as chosen on other data; None: the one with the best F1 here.
+        threshold: the decision threshold, as chosen on other data; None: the one with the best F1 here.
         accuracy_threshold: the same for the accuracy; None: ``threshold`` where that is given, else the one with the
             best accuracy here.
 
@@ -114,10 +121,10 @@ def pair_report(
     >>> test.scores["f1"], test.scores["accuracy"], test.scores["average_precision"]
     (0.0, 0.5, 1.0)
     """
-    yes, values = _judged(truth, scores)
-    if not yes.any():
+    positive, values = _checked(truth, scores)
+    if not positive.any():
         raise SettingError(
-            f"none of the {len(yes):,} pairs is labelled 1, so F1 and average precision have no meaning; "
+            f"none of the {len(positive):,} pairs is labeled 1, so F1 and average precision have no meaning; "
             "evaluate on data with positive pairs."
         )
     if threshold is None and accuracy_threshold is not None:
@@ -131,27 +138,25 @@ def pair_report(
     for name, value in (("threshold", threshold), ("accuracy_threshold", accuracy_threshold)):
         if not np.isfinite(value):
             raise SettingError(f"{name} must be a finite number, got {value}.")
-    said = values >= threshold
-    right = int((said & yes).sum())
-    found = {
-        "f1": 2 * right / float(said.sum() + yes.sum()),
-        "precision": right / float(max(said.sum(), 1)),
-        "recall": right / float(yes.sum()),
-        "accuracy": float(((values >= accuracy_threshold) == yes).mean()),
-        "average_precision": _average_precision(yes, values),
+    predicted = values >= threshold
+    hits, positives = int((predicted & positive).sum()), int(positive.sum())
+    measured = {
+        "f1": 2 * hits / float(predicted.sum() + positives),
+        "precision": hits / float(max(predicted.sum(), 1)),
+        "recall": hits / float(positives),
+        "accuracy": float(((values >= accuracy_threshold) == positive).mean()),
+        "average_precision": _average_precision(positive, values),
     }
-    return PairReport(
-        len(yes), int(yes.sum()), found, float(threshold), float(accuracy_threshold), chosen_here=chosen_here
-    )
+    return PairReport(measured, float(threshold), float(accuracy_threshold), chosen_here, len(positive), positives)
 
 
 def best_threshold(
     truth: NDArray[np.integer] | NDArray[np.bool_], scores: NDArray[np.floating], metric: Metric = "f1"
 ) -> float:
-    """The threshold with the highest F1 or accuracy, found exactly: every way to cut the sorted scores is tried.
+    """The decision threshold with the highest F1 or accuracy, found exactly: every cut of the sorted scores is tried.
 
-    A cut lies midway between two neighboring scores, at the lowest score (all yes) or just above the highest (all
-    no). Where several cuts are equally good, the highest of them is taken.
+    A cut lies midway between two neighboring scores, at the lowest score (all positive) or just above the highest
+    (all negative). Where several cuts are equally good, the highest of them is taken.
 
     >>> best_threshold(np.array([1, 0, 1, 0]), np.array([0.8, 0.6, 0.4, 0.2]), "f1")
     0.30000000000000004
@@ -159,43 +164,50 @@ def best_threshold(
     known = get_args(Metric)
     if metric not in known:
         raise SettingError(f"metric must be {' or '.join(known)}, got {metric!r}.{did_you_mean(metric, known)}")
-    yes, values = _judged(truth, scores)
-    if metric == "f1" and not yes.any():
-        raise SettingError("no pair is labelled 1, so no threshold has an F1; choose it on data with positive pairs.")
-    distinct, said, right = _cuts(yes, values)
-    worth = 2 * right / (said + yes.sum()) if metric == "f1" else right - (said - right)  # accuracy but for a constant
-    place = int(worth.argmax())  # the first of equals: cuts run from the highest down
-    if place == 0:
+    positive, values = _checked(truth, scores)
+    if metric == "f1" and not positive.any():
+        raise SettingError("no pair is labeled 1, so no threshold has an F1; choose it on data with positive pairs.")
+    distinct, predicted, hits = _cuts(positive, values)
+    quality = 2 * hits / (predicted + positive.sum()) if metric == "f1" else 2 * hits - predicted  # accuracy + constant
+    index = int(quality.argmax())  # the first of equals: cuts run from the highest down
+    if index == 0:
         return float(np.nextafter(distinct[0], np.inf))
-    if place == len(distinct):
+    if index == len(distinct):
         return float(distinct[-1])
-    above, below = distinct[place - 1], distinct[place]
+    above, below = distinct[index - 1], distinct[index]
     middle = above / 2 + below / 2
     return float(middle if middle > below else above)
 
 
 def _cuts(
-    yes: NDArray[np.bool_], values: NDArray[np.float64]
+    positive: NDArray[np.bool_], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """(m,) distinct scores, falling; (m + 1,) how many scores are a yes above each cut, and how many rightly so."""
+    """(m,) distinct scores, falling; (m + 1,) how many scores are above each cut, and how many of them are positive."""
     order = np.argsort(-values, kind="stable")
-    ranked, hits = values[order], np.cumsum(yes[order])
+    ranked, hits = values[order], np.cumsum(positive[order])
     last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)  # the last of each run of equals
     return ranked[last], np.append(0, last + 1), np.append(0, hits[last])
 
 
-def _average_precision(yes: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
-    """Sum over the cuts of the gain in recall times the precision; equal scores enter together."""
-    _, said, right = _cuts(yes, values)
-    return float(np.sum(np.diff(right) * right[1:] / said[1:]) / yes.sum())
+def _average_precision(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+    """The sum over the cuts of the gain in recall times the precision; equal scores enter together."""
+    _, predicted, hits = _cuts(positive, values)
+    return float(np.sum(np.diff(hits) * hits[1:] / predicted[1:]) / positive.sum())
 
 
-def _judged(
-    truth: NDArray[np.integer] | NDArray[np.bool_], scores: NDArray[np.floating]
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    n = expect(truth=(truth, "n"), scores=(scores, "n"))["n"]
+def _rows(**sides: NDArray[Any]) -> int:
+    """The number of rows, which all sides share and which is not 0."""
+    n = expect(**{name: (side, "n") for name, side in sides.items()})["n"]
     if n == 0:
         raise SettingError("there is nothing to evaluate: no rows.")
+    return n
+
+
+def _checked(
+    truth: NDArray[np.integer] | NDArray[np.bool_], scores: NDArray[np.floating]
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """(n,) which pairs are positive, and (n,) the scores."""
+    _rows(truth=truth, scores=scores)
     odd = np.flatnonzero((truth != 0) & (truth != 1))
     if len(odd):
         raise SettingError(

@@ -1,4 +1,4 @@
-"""What rankings are worth: for each query, how high its relevant documents stand."""
+"""Ranking metrics: for each query, how high its relevant documents are ranked."""
 
 from __future__ import annotations
 
@@ -11,47 +11,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import SettingError, counted, did_you_mean, shorten
+from nearfar.evaluation.reports import ScoredReport
 from nearfar.shapes import expect
 
 Ties = Literal["worst", "id"]
 MEASURES = {
     "map": "map",
     "mrr": "recip_rank",
-    "p@1": "P_1", "p@5": "P_5", "p@10": "P_10",
-    "ndcg@1": "ndcg_cut_1", "ndcg@5": "ndcg_cut_5", "ndcg@10": "ndcg_cut_10",
-    "has_positive@1": "success_1", "has_positive@5": "success_5", "has_positive@50": "success_50",
-}  # fmt: skip
+    **{f"p@{k}": f"P_{k}" for k in (1, 5, 10)},
+    **{f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 5, 10)},
+    **{f"has_positive@{k}": f"success_{k}" for k in (1, 5, 50)},
+}
 """Our names, and those of trec_eval."""
-ASKED = {"map", "recip_rank", "P.1,5,10", "ndcg_cut.1,5,10", "success.1,5,50"}
+REQUESTED = {"map", "recip_rank", "P.1,5,10", "ndcg_cut.1,5,10", "success.1,5,50"}
 
 
 @dataclass(frozen=True)
-class RankingReport:
-    """How high relevant documents stand."""
+class RankingReport(ScoredReport):
+    """How high relevant documents are ranked.
+
+    ``scores`` holds ``map``, ``mrr``, ``p@k``, ``ndcg@k`` and ``has_positive@k``: means over the queries that have a
+    relevant document.
+    """
 
     rows: int
     """How many pairs of query and document were evaluated."""
     queries: int
-    """How many different queries there are, those without a positive document included."""
+    """How many different queries there are, including those without a relevant document."""
     queries_without_positive: int
-    """How many queries no document of which is relevant: they have no part in the scores."""
-    scores: dict[str, float]
-    """``map``, ``mrr``, ``p@k``, ``ndcg@k``, ``has_positive@k``: means over the queries that have a positive."""
+    """How many queries have no relevant document; they are not in the scores."""
     positive: int
-    """The grade from which a document counted as relevant."""
+    """The lowest grade that counts as relevant."""
     ties: Ties
     """How documents with equal scores were ordered."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
-        return {
-            **self.scores,
-            "rows": self.rows,
-            "queries": self.queries,
-            "queries_without_positive": self.queries_without_positive,
-            "positive": self.positive,
-            "ties": self.ties,
-        }
 
 
 def ranking_report(
@@ -63,26 +55,26 @@ def ranking_report(
     positive: int = 1,
     ties: Ties = "worst",
 ) -> RankingReport:
-    """MAP, MRR, P@k, nDCG@k and HasPositive@k of documents ranked by their scores, each query on its own.
+    """MAP, MRR, P@k, nDCG@k and HasPositive@k of documents ranked by their scores within each query.
 
     The measures are those of trec_eval, computed by pytrec_eval. A document is relevant from the grade ``positive``
     on; nDCG alone uses the grades themselves as gains, ``Σ grade / log2(1 + rank)`` over the best such sum. P@k
-    divides by k, even where a query has fewer documents. MAP and MRR look at the whole ranking.
+    divides by k, even where a query has fewer documents. MAP and MRR use the whole ranking.
 
     Two things differ from trec_eval. A query without a relevant document is counted in ``queries_without_positive``
-    and left out of every mean, where pytrec_eval gives it zeros (its nDCG apart, which looks at lower grades too):
+    and left out of every mean, where pytrec_eval gives it zeros (except nDCG, which counts lower grades too):
     multiply a score by ``(queries - queries_without_positive) / queries`` for the mean over all. And equal scores are
-    ordered by ``ties``, on the scores as they are, where trec_eval rounds them to single precision first.
+    ordered by ``ties`` on the unrounded scores, where trec_eval rounds them to single precision first.
 
     Args:
         queries: the query of each row.
         documents: the document of each row; no document twice for a query.
         relevance: (n,) grades from 0.
-        scores: (n,) any numbers, the highest on top. Minus infinity stands for a document that was not retrieved: it is
-            in no ranking, but what its query could have found.
+        scores: (n,) any numbers, the highest on top. Minus infinity means that the document was not retrieved: it is
+            in no ranking, but counts among the relevant documents of its query.
         positive: the lowest grade that is relevant.
-        ties: ``"worst"`` puts the lower grade first, so that a model that gives the same score to everything gains
-            nothing; ``"id"`` puts the greater document id first, as trec_eval does.
+        ties: ``"worst"`` puts the lower grade first, so that a model with the same score for everything gains nothing;
+            ``"id"`` puts the greater document id first, as trec_eval does.
 
     >>> report = ranking_report(["q", "q"], ["a", "b"], np.array([1, 0]), np.array([0.3, 0.9]))
     >>> report.scores["mrr"], report.scores["has_positive@1"], report.scores["p@5"]
@@ -101,20 +93,20 @@ def ranking_report(
     starts = np.flatnonzero(np.diff(query[order], prepend=-1))
     judged: dict[str, dict[str, int]] = {}
     ranked: dict[str, dict[str, float]] = {}
-    for place, rows in enumerate(np.split(order, starts[1:])):
+    for number, rows in enumerate(np.split(order, starts[1:])):
         if (grades[rows] >= positive).any():
-            judged[str(place)] = {str(rank): grade for rank, grade in enumerate(grades[rows].tolist())}
-            found = int(np.isfinite(values[rows]).sum())
-            ranked[str(place)] = {str(rank): -float(rank) for rank in range(found)}  # whole numbers: no ties are left
+            judged[str(number)] = {str(rank): grade for rank, grade in enumerate(grades[rows].tolist())}
+            retrieved = int(np.isfinite(values[rows]).sum())
+            ranked[str(number)] = {str(rank): -float(rank) for rank in range(retrieved)}  # whole numbers: no ties left
     if not judged:
         raise SettingError(
             f"no document has relevance {positive} or more for any of {counted(len(names), 'query', 'queries')}, so "
             f"there is nothing to find; the highest grade is {grades.max()}. Lower positive, or check the relevance."
         )
-    evaluator = _pytrec_eval().RelevanceEvaluator(judged, ASKED, relevance_level=positive)
+    evaluator = _pytrec_eval().RelevanceEvaluator(judged, REQUESTED, relevance_level=positive)
     results = evaluator.evaluate(ranked)
     means = {ours: float(np.mean([results[name][theirs] for name in judged])) for ours, theirs in MEASURES.items()}
-    return RankingReport(len(query), len(names), len(names) - len(judged), means, positive, ties)
+    return RankingReport(means, len(query), len(names), len(names) - len(judged), positive, ties)
 
 
 def _checked(
@@ -145,20 +137,20 @@ def _checked(
 
 
 def _refuse_repeats(queries: Sequence[str], documents: Sequence[str]) -> None:
-    seen: set[tuple[str, str]] = set()
+    visited: set[tuple[str, str]] = set()
     for pair in zip(queries, documents, strict=True):
-        if pair in seen:
+        if pair in visited:
             raise SettingError(
-                f"document {shorten(pair[1])} is there twice for query {shorten(pair[0])}; keep one row of each, "
-                "or give the documents ids of their own."
+                f"document {shorten(pair[1])} occurs twice for query {shorten(pair[0])}; keep one row of each, "
+                "or give the documents different ids."
             )
-        seen.add(pair)
+        visited.add(pair)
 
 
 def _alphabetical(documents: Sequence[str]) -> NDArray[np.int64]:
-    """(n,) the place of each id in the order of all ids."""
-    places = {name: place for place, name in enumerate(sorted(set(documents)))}
-    return np.array([places[name] for name in documents], dtype=np.int64)
+    """(n,) the rank of each id among the sorted ids."""
+    ranks = {name: rank for rank, name in enumerate(sorted(set(documents)))}
+    return np.array([ranks[name] for name in documents], dtype=np.int64)
 
 
 def _pytrec_eval() -> Any:

@@ -1,4 +1,4 @@
-"""A folder of scored pairs as one benchmark: Spearman's correlation of cosine and score for each file, and the mean."""
+"""A benchmark suite of scored pairs: Spearman's correlation of cosine and score for each data set, and the mean."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Suite = Literal["sts", "all"]
 SENTENCES = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 WORDS = ("simlex999",)
 SPLITS = ("test", "all")
-"""Of a folder that is a data set, the file that is measured: the first of these that is there."""
+"""The file of a data set in a folder that is measured: the first of these that exists."""
 SHOWN = 5
-"""Files that were left out and are named where no other is there."""
+"""Most skipped files that an error names."""
 CONSTANT = {"truth": "scores", "predicted": "cosines"}
 
 
@@ -37,20 +37,20 @@ class SuiteSet:
 
 @dataclass(frozen=True)
 class SetScore:
-    """What a model is worth on one data set."""
+    """The result on one data set."""
 
     rows: int
     """How many pairs were compared."""
     spearman: float
     """Times 100; 0 where all scores or all cosines are the same."""
     constant: tuple[str, ...]
-    """Which of ``truth`` and ``predicted`` has one value throughout, so that there is no correlation."""
+    """Which of ``truth`` and ``predicted`` has one value throughout, so that no correlation is defined."""
 
     @property
-    def doubt(self) -> str | None:
-        """Why there is no correlation, where there is none.
+    def warning(self) -> str | None:
+        """Why no correlation is defined, where that is so.
 
-        >>> SetScore(60, 0.0, ("truth",)).doubt
+        >>> SetScore(60, 0.0, ("truth",)).warning
         'all scores are the same, which counts as a correlation of 0'
         """
         if not self.constant:
@@ -63,22 +63,22 @@ class SetScore:
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """What a model is worth on a suite."""
+    """The results on a suite."""
 
     sets: dict[str, SetScore]
 
     @property
     def averaged(self) -> tuple[str, ...]:
-        """The sets that are in the mean: all but those of single words, or these where there are no others."""
+        """The sets in the mean: all but those of single words, or these where there are no others."""
         return tuple(name for name in self.sets if name not in WORDS) or tuple(self.sets)
 
     @property
     def mean(self) -> float:
-        """The mean over the sets, whatever their size."""
+        """The unweighted mean over the sets."""
         return float(np.mean([self.sets[name].spearman for name in self.averaged]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
+        """All values for JSON."""
         sets = {
             name: {"spearman": score.spearman, "rows": score.rows, "constant": list(score.constant)}
             for name, score in self.sets.items()
@@ -89,43 +89,43 @@ class SuiteReport:
 def read_suite(
     folder: str, suite: str, *, layout: Layout | None = None, invalid: Literal["refuse", "drop"] = "refuse"
 ) -> tuple[list[SuiteSet], list[str]]:
-    """The data sets of a folder, and what should be known about them.
+    """The data sets of a folder, and notes about them.
 
     A data set is a file ``NAME.jsonl`` (or of any other format), or a folder ``NAME`` with a file ``test.*`` or,
     without one, ``all.*``.
 
     Args:
-        folder: where they are.
-        suite: ``sts`` for those with the names of semantic textual similarity and SimLex-999, ``all`` for every one
-            that has scored pairs.
+        folder: the folder with the data sets.
+        suite: ``sts`` for the known sets of semantic textual similarity and SimLex-999, ``all`` for every data set with
+            scored pairs.
         layout: the columns; None for the usual names.
-        invalid: what happens to rows that cannot be used.
+        invalid: what happens to invalid rows.
     """
     if suite not in get_args(Suite):
         raise SettingError(f"--suite is sts or all, got {suite!r}.{did_you_mean(suite, get_args(Suite))}")
-    place = Path(folder).expanduser()
-    if place.is_file():
+    path = Path(folder).expanduser()
+    if path.is_file():
         remedy = f"Name the folder it is in, or measure on this file alone: nearfar evaluate MODEL {folder}"
         raise DataError([Problem(folder, "this is a file, and a suite is a folder of such files", remedy)])
-    if not place.is_dir():
+    if not path.is_dir():
         raise DataError([Problem(folder, "there is no such folder", "Name a folder of files with scored pairs.")])
     try:
-        found = _files(place)
+        files = _files(path)
     except PermissionError:
         remedy = "Give yourself permission with chmod."
         raise DataError([Problem(folder, "the folder may not be entered (permission denied)", remedy)]) from None
     known = (*SENTENCES, *WORDS)
     if suite == "sts":
-        found = {name: found[name] for name in known if name in found}
+        files = {name: files[name] for name in known if name in files}
     sets: list[SuiteSet] = []
     notes: list[str] = []
-    for name, (path, *others) in found.items():
-        notes.extend(f"{other}: left out: {path} is the data set {name}, too" for other in others)
-        records = _read(path, layout or Layout(), invalid, strict=suite == "sts")
+    for name, (file, *others) in files.items():
+        notes.extend(f"{other}: skipped: {file} is the data set {name}, too" for other in others)
+        records = _read(file, layout or Layout(), invalid, strict=suite == "sts")
         if isinstance(records, str):
-            notes.append(f"{path}: left out: {records}")
+            notes.append(f"{file}: skipped: {records}")
             continue
-        notes.extend(f"{path}: {note}" for note in records.notes)
+        notes.extend(f"{file}: {note}" for note in records.notes)
         sets.append(SuiteSet(name, records))
     if not sets:
         wanted = f"of the suite sts ({', '.join(known)})" if suite == "sts" else "with scored pairs"
@@ -135,21 +135,21 @@ def read_suite(
             if suite == "sts"
             else "Each file needs two texts and a score a row; --text, --pair and --score name other columns."
         )
-        told = f": {'; '.join(notes[:SHOWN])}{' ...' if len(notes) > SHOWN else ''}" if notes else ""
-        raise DataError([Problem(folder, f"the folder holds no data set {wanted}{told}", remedy)])
+        skipped = f": {'; '.join(notes[:SHOWN])}{' ...' if len(notes) > SHOWN else ''}" if notes else ""
+        raise DataError([Problem(folder, f"the folder holds no data set {wanted}{skipped}", remedy)])
     return sets, notes
 
 
 def evaluate_suite(
-    model: Model, sets: Sequence[SuiteSet], *, batch_size: int = 64, watch: Callable[[int], None] | None = None
+    model: Model, sets: Sequence[SuiteSet], *, batch_size: int = 64, progress: Callable[[int], None] | None = None
 ) -> SuiteReport:
-    """Compare the cosines of each set with its scores; all rows of a set are one list, however it was put together.
+    """Spearman's correlation of cosine and score on each set, over all its rows at once.
 
     Args:
         model: an encoder of single texts.
-        sets: what :func:`read_suite` found.
+        sets: from :func:`read_suite`.
         batch_size: texts that are encoded together.
-        watch: told after each set how many texts are done, two for every pair.
+        progress: called after each set with the number of texts done, two for every pair.
     """
     scores: dict[str, SetScore] = {}
     done = 0
@@ -159,29 +159,29 @@ def evaluate_suite(
         report = score_report(np.array(one.records.scores, dtype=np.float64), cosines)
         scores[one.name] = SetScore(report.rows, 100 * report.scores["spearman"], report.constant)
         done += 2 * len(one.records)
-        if watch is not None:
-            watch(done)
+        if progress is not None:
+            progress(done)
     return SuiteReport(scores)
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
-    """The files of each data set of a folder by its name, the one to measure first: a file goes before a folder."""
-    found: dict[str, list[Path]] = {}
+    """The files of each data set by its name, the one to measure first: a file comes before a folder."""
+    files: dict[str, list[Path]] = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_dir():
-            if same := _measured(entry):
-                found.setdefault(_named(entry.name), []).extend(same)
+            if same := _split_files(entry):
+                files.setdefault(_set_name(entry.name), []).extend(same)
         elif format_of(entry):
-            found.setdefault(_named(_stem(entry)), []).insert(0, entry)
-    return found
+            files.setdefault(_set_name(_stem(entry)), []).insert(0, entry)
+    return files
 
 
-def _measured(folder: Path) -> list[Path]:
-    """The files of a folder that is a data set, the one to measure first; none where it is something else."""
+def _split_files(folder: Path) -> list[Path]:
+    """The files of a data set in a folder, the one to measure first; empty where it is no data set."""
     try:
         inside = [file for file in sorted(folder.iterdir(), reverse=True) if file.is_file() and format_of(file)]
     except PermissionError:
-        return [folder]  # whoever reads it is told so
+        return [folder]  # reading it raises the error
     return next((same for split in SPLITS if (same := [one for one in inside if _stem(one) == split])), [])
 
 
@@ -189,10 +189,10 @@ def _stem(path: Path) -> str:
     return path.name.lower().removesuffix(".gz").rsplit(".", 1)[0]
 
 
-def _named(name: str) -> str:
-    """``STS-12`` and ``sts_12`` are ``sts12``; a name that is none of ours stays as it is.
+def _set_name(name: str) -> str:
+    """``STS-12`` and ``sts_12`` are ``sts12``; an unknown name stays unchanged.
 
-    >>> _named("STS-B"), _named("my_pairs")
+    >>> _set_name("STS-B"), _set_name("my_pairs")
     ('stsb', 'my_pairs')
     """
     plain = name.lower().replace("-", "").replace("_", "")
@@ -217,9 +217,9 @@ def _read(path: Path, layout: Layout, invalid: Literal["refuse", "drop"], *, str
 
 
 def _distinct(records: Records) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """Every text once, and where the two of each row are."""
-    places: dict[str, int] = {}
+    """Every text once, and the indices of the two texts of each row."""
+    known: dict[str, int] = {}
     left, right = (
-        np.array([places.setdefault(text, len(places)) for text in column], dtype=np.int64) for column in records.texts
+        np.array([known.setdefault(text, len(known)) for text in column], dtype=np.int64) for column in records.texts
     )
-    return list(places), left, right
+    return list(known), left, right

@@ -1,4 +1,4 @@
-"""Straightening a space of embeddings after training: affine maps, fitted to vectors, each one linear layer."""
+"""Whitening and all-but-the-top: affine maps fitted to embeddings after training, each one linear layer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import SettingError, counted
-from nearfar.evaluation.geometry import ROUNDING, blocks, mean_and_covariance, refuse_unusable
+from nearfar.evaluation.vectors import ROUNDING, blocks, least_variance, mean_and_covariance, refuse_unusable
 from nearfar.shapes import expect
 
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """Vectors to vectors: x W + b. One after the other is one again.
+    """An affine map of vectors, x W + b; two of them in a row are one again.
 
     Args:
-        weight: (d, k) W, from the width of the vectors to the new one.
+        weight: (d, k) W, from the old to the new width.
         bias: (k,) b.
 
     >>> double = Affine(2 * np.eye(2), np.zeros(2))
@@ -35,7 +35,7 @@ class Affine:
     def apply(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
         """(n, d) -> (n, k), computed in double precision and rounded once."""
         n = expect(weight=(self.weight, "d k"), vectors=(vectors, "n d"))["n"]
-        refuse_unusable("vectors", vectors)
+        refuse_unusable(vectors=vectors)
         mapped = np.empty((n, len(self.bias)), dtype=np.float32)
         start = 0
         for block in blocks(vectors):
@@ -44,12 +44,12 @@ class Affine:
         return mapped
 
     def then(self, other: Affine) -> Affine:
-        """This map and after it the other one, as one map."""
+        """This map followed by the other one, as one map."""
         expect(bias=(self.bias, "k"), other=(other.weight, "k m"))
         return Affine(self.weight @ other.weight, self.bias @ other.weight + other.bias)
 
     def layer(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """(k, d) and (k,), the weight and the bias of a linear layer that does the same in single precision."""
+        """(k, d) and (k,), weight and bias of the same map as a linear layer in single precision."""
         return np.ascontiguousarray(self.weight.T, dtype=np.float32), self.bias.astype(np.float32)
 
 
@@ -60,20 +60,20 @@ class Whitening:
 
     .. math:: \tilde x = (x - \mu)\, U \Lambda^{-1/2}
 
-    so that those vectors have a mean of zero and the identity as covariance (divided by *n*). The directions are sorted
-    by their spread, widest first, each with its largest coordinate above zero. Directions without a spread beyond
-    rounding are left out, for there is nothing to scale: fewer vectors than dimensions give a narrower space.
+    so that those vectors have mean zero and the identity as covariance (divided by *n*). The directions are sorted by
+    their variance, largest first, each with its largest coordinate above zero. Directions without variance beyond
+    rounding are left out: fewer vectors than dimensions give a lower dimension.
     """
 
     @staticmethod
     def fit(vectors: NDArray[np.floating], *, dims: int | None = None, narrowest: float = ROUNDING) -> Affine:
-        """The whitening of these vectors, as they are: give it those the model gives where the map will stand.
+        """The whitening of these vectors; take them where the map will be applied, behind the pooling.
 
         Args:
-            vectors: (n, d) two different vectors at least.
-            dims: how many directions to keep at most, widest first; None: all that exist.
-            narrowest: the spread that a direction must have to exist, as a part of the length of the vectors. What is
-                rounding in the vectors is scaled up by as much as the narrowest direction.
+            vectors: (n, d) at least two different vectors.
+            dims: how many directions to keep at most, largest variance first; None: all.
+            narrowest: the least spread of a direction that is kept, as a share of the length of the vectors. Rounding
+                errors are scaled up by as much as the narrowest direction.
 
         >>> spread = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 0.1], [0.0, -0.1]])
         >>> np.cov(Whitening.fit(spread).apply(spread).T, bias=True).round(5).tolist()
@@ -88,10 +88,10 @@ class Whitening:
 
 
 class AllButTheTop:
-    r"""No common direction any more: Mu and Viswanath 2018, arXiv:1702.01417, algorithm 1.
+    r"""Removes the mean and the dominant directions: Mu and Viswanath 2018, arXiv:1702.01417, algorithm 1.
 
-    The mean :math:`\mu` goes, and so do the *D* widest directions :math:`u_i` of the vectors it is fitted to; those of
-    word vectors tell how frequent a word is rather than what it means:
+    With the mean :math:`\mu` and the *D* first principal directions :math:`u_i` of the vectors it is fitted to, which
+    for word vectors encode frequency rather than meaning:
 
     .. math:: \tilde x = (x - \mu) - \sum_{i=1}^{D} \big((x - \mu)^\top u_i\big)\, u_i
 
@@ -100,12 +100,11 @@ class AllButTheTop:
 
     @staticmethod
     def fit(vectors: NDArray[np.floating], *, remove: int | None = None) -> Affine:
-        """The map for these vectors, as they are: give it those the model gives where the map will stand.
+        """The map for these vectors; take them where the map will be applied, behind the pooling.
 
         Args:
-            vectors: (n, d) two different vectors at least.
-            remove: *D* above; 0 takes only the mean away; None: a hundredth of the width, as in the paper, and at
-                least 1.
+            vectors: (n, d) at least two different vectors.
+            remove: *D* above; 0 removes only the mean; None: a hundredth of the width, as in the paper, and at least 1.
 
         >>> longish = np.array([[9.0, 0.0], [-9.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
         >>> np.abs(AllButTheTop.fit(longish, remove=1).apply(longish)).tolist()
@@ -129,17 +128,17 @@ class AllButTheTop:
 def _principal(
     name: str, vectors: NDArray[np.floating], *, least: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """(d,) the mean, (m,) the variances of the directions that exist, falling, and (d, m) these directions."""
-    refuse_unusable("vectors", vectors)
+    """(d,) the mean, (m,) the variances beyond rounding, falling, and (d, m) their directions."""
+    refuse_unusable(vectors=vectors)
     if len(vectors) < 2:
         raise SettingError(f"{name} needs two vectors or more to fit, got {len(vectors)}.")
     mean, covariance = mean_and_covariance(vectors)
     variances, axes = np.linalg.eigh(covariance)
-    exist = np.flatnonzero(variances > least**2 * (np.trace(covariance) + mean @ mean))[::-1]
-    if not len(exist):
+    kept = np.flatnonzero(variances > least_variance(mean, covariance, least))[::-1]
+    if not len(kept):
         raise SettingError(
             f"{name} needs vectors that differ: the {len(vectors):,} given are all the same but for rounding."
         )
-    axes = axes[:, exist]
+    axes = axes[:, kept]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)  # (1, m)
-    return mean, variances[exist], axes * np.sign(largest)
+    return mean, variances[kept], axes * np.sign(largest)

@@ -152,7 +152,7 @@ def examine(model: Model, records: Records, *, batch_size: int) -> Examined:
     positives = Positives([left[place] for place in chosen], [right[place] for place in chosen], "")
     texts = list(dict.fromkeys(text for side in records.texts for text in side))
     geometry, space = space_of(model, texts, positives, batch_size=batch_size)
-    notes = [f"{name}: {one.doubt}" for name, one in report.sets.items() if one.doubt]
+    notes = [f"{name}: {one.warning}" for name, one in report.sets.items() if one.warning]
     if len(report.averaged) < len(report.sets):
         notes.append(f"the mean is that of {', '.join(report.averaged)}")
     scores = {METRIC: report.mean / 100}

@@ -11,7 +11,8 @@ from nearfar.data import Records, RowType, pair_targets, row_type_of, unit_score
 from nearfar.data.records import normalized
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
-from nearfar.evaluation.evaluators import EvaluationRows, Report, Search, Truth, evaluate, positives_search, report_on
+from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
+from nearfar.evaluation.retrieval import Search, positives_search
 from nearfar.pipeline.corpora import Corpus
 from nearfar.pipeline.data import class_numbers
 from nearfar.pipeline.row_checks import fractions, unmeasurable

@@ -12,7 +12,8 @@ from scipy.sparse.csgraph import connected_components
 
 from nearfar.data import Records, RowType, pair_targets, score_range, unit_scores
 from nearfar.encoding import Built, TokenTable, tokenize
-from nearfar.evaluation.evaluators import EvaluationRows, Search, Truth, positives_search
+from nearfar.evaluation.evaluators import EvaluationRows, Truth
+from nearfar.evaluation.retrieval import Search, positives_search
 from nearfar.pipeline.data import RunData, class_numbers
 
 EVALUATION_BATCH = 64
