@@ -102,7 +102,7 @@ def run_one(name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any
     import torch
     from rich.console import Console
 
-    from nearfar.pipeline import train
+    from nearfar.pipeline import train as train_recipe
     from nearfar.recipe.tasks import build_task_recipe
 
     torch.set_num_threads(settings.threads)
@@ -111,7 +111,7 @@ def run_one(name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any
         values = recipe_values(name, seed, folder, settings)
         began, wall = time.process_time(), time.perf_counter()
         recipe = build_task_recipe(values, where="benchmark")
-        summary = train(
+        summary = train_recipe(
             recipe, folder / "model", callbacks=[console_callback(Console(quiet=not settings.loud, stderr=True))]
         )
         spent, passed = time.process_time() - began, time.perf_counter() - wall

@@ -18,7 +18,7 @@ from sklearn.metrics import f1_score
 
 import nearfar
 from nearfar.cli import main
-from nearfar.pipeline import train
+from nearfar.pipeline import train as train_recipe
 from nearfar.recipe import build_recipe
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "objective": {"name": "batch-softmax"}, "batches": {"size": 12},
                 "training": {"epochs": 1, "learning_rate": 1e-3},
             }  # fmt: skip
-            train(build_recipe(values, [], where="test"), folder / kind)
+            train_recipe(build_recipe(values, [], where="test"), folder / kind)
         write("joined-train.jsonl", rows_of("pairs", 24, 1))
         assert call("train", "joined-train.jsonl", "--encoder", "toy", "--epochs", "1", "--out", "joined")[0] == 0
         texts = [

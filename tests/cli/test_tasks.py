@@ -158,7 +158,7 @@ def test_labels_with_brackets_are_shown_in_tables():
 
 
 def test_another_threshold_counts_for_a_task_under_a_cosine(folder):
-    from nearfar.cli.tasks import _with_threshold
+    from nearfar.cli.evaluate import _with_threshold
     from nearfar.encoding.task_model import TaskCard
 
     card = TaskCard("same", "pairs", {"kind": "cosine"}, "accuracy", ("0", "1"), threshold=0.3, accuracy_threshold=0.4)
@@ -197,7 +197,7 @@ def test_a_classifier_is_exported(folder):
             "[[task]]; for the first one: --set task.0.objective.name=VALUE.",
         ),
         (["evaluate", "model", "--task", "kind", "texts.csv", "--threshold", "0.5"], "has the head 'linear'; leave it"),
-        (["evaluate", "model", "--task", "kind", "--suite", "sts"], "--task measures a head, and --suite"),
+        (["evaluate", "model", "--task", "kind", "--suite", "sts"], "--task evaluates a head, and --suite"),
         (
             ["export", "model", "--task", "kind", "--out", "model", "--overwrite"],
             "holds a model of nearfar, which would",

@@ -12,6 +12,7 @@ import pytest
 from tests.training.runs import StopAt, digest, losses, write_texts
 
 import nearfar
+from nearfar.cli.training_progress import console_callback
 from nearfar.errors import DataError, Interrupted, SettingError
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
@@ -210,9 +211,10 @@ def test_the_journal_tells_learned_temperatures_and_masked_negatives(tmp_path):
 def test_an_objective_beside_stages_is_said_to_do_nothing(tmp_path, capsys):
     train = write_pairs(tmp_path / "pairs.jsonl", "scores")
     stages = [{"objective": {"name": "batch-softmax"}, "epochs": 1}, {"objective": {"name": "cosine-mse"}, "epochs": 1}]
-    train_recipe(recipe_of(train, {"name": "pearson"}, stage=stages), tmp_path / "model")
+    shown = [console_callback()]
+    train_recipe(recipe_of(train, {"name": "pearson"}, stage=stages), tmp_path / "model", callbacks=shown)
     assert "'pearson' is not used" in " ".join(capsys.readouterr().err.split())
-    train(read_recipe(tmp_path / "model" / "recipe.toml"), tmp_path / "again")
+    train_recipe(read_recipe(tmp_path / "model" / "recipe.toml"), tmp_path / "again", callbacks=shown)
     assert "is not used" not in capsys.readouterr().err  # a saved recipe names the last one
 
 
@@ -239,7 +241,7 @@ def test_a_text_with_a_second_view_is_not_said_to_be_alone(tmp_path, capsys):
     path.write_text(path.read_text() + "a lonely cloud,weather\n")
     data = {"train": str(path), "dev": 0}
     for name, told in (("supcon", True), ("label-aware", False)):
-        train_recipe(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name)
+        train_recipe(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name, callbacks=[console_callback()])
         said = " ".join(capsys.readouterr().err.split())
         assert ("have no positive in their batch" in said) == told
 
@@ -326,7 +328,7 @@ def test_the_second_view_of_a_text_may_be_changed(views, tmp_path):
 def test_two_views_of_a_labeled_text_that_are_the_same_are_told_of(views, encoder, same, tmp_path, capsys):
     objective = {"name": "label-aware", "views": views}
     train = write_texts(tmp_path / "texts.csv", 24)
-    train_recipe(recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}), tmp_path / "model")
+    train_recipe(recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}), tmp_path / "model", callbacks=[console_callback()])
     told = " ".join(capsys.readouterr().err.split())
     advice = 'change the second view: objective.views = "spans" or "synonyms"'
     assert ("both views of a text are the same" in told) is (advice in told) is same

@@ -14,6 +14,7 @@ from tests.training.modules import loss_module
 from tests.training.runs import write_texts
 
 import nearfar
+from nearfar.cli.training_progress import console_callback
 from nearfar.encoding import build, tokenize
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
@@ -62,7 +63,7 @@ def terms_of(objective: Objective, counts: tuple[int, ...] = (4, 4, 4)) -> tuple
 
 
 def told_by(recipe: Recipe, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    train_recipe(recipe, out)
+    train_recipe(recipe, out, callbacks=[console_callback()])
     return re.sub(r"\s+", " ", capsys.readouterr().err)
 
 

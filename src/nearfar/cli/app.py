@@ -14,13 +14,16 @@ from nearfar import __version__
 from nearfar.cli import options
 from nearfar.cli.check import check
 from nearfar.cli.embed import embed
+from nearfar.cli.evaluate import evaluate
+from nearfar.cli.export import export
 from nearfar.cli.mine import mine
 from nearfar.cli.objectives import objectives
+from nearfar.cli.predict import predict, score
 from nearfar.cli.reproduce import reproduce
 from nearfar.cli.search import search
 from nearfar.cli.study import study_app
 from nearfar.cli.train import train
-from nearfar.errors import Interrupted, NearfarError, SettingError
+from nearfar.errors import Interrupted, NearfarError
 
 app = typer.Typer(
     name="nearfar",
@@ -44,78 +47,6 @@ def _root(
     logger = logging.getLogger("nearfar")
     if not any(isinstance(handler, _Notes) for handler in logger.handlers):
         logger.addHandler(_Notes())
-
-
-def evaluate(
-    context: typer.Context,
-    model: options.Model,
-    source: Annotated[
-        str | None, typer.Argument(help=f"{options.DATA_HELP} Not with --suite.", metavar="FILE", show_default=False)
-    ] = None,
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            metavar="sts|all", help="Evaluate on a folder of scored pairs: the STS sets and SimLex-999, or every file."
-        ),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="FOLDER", envvar="NEARFAR_DATA", help="The folder of --suite.")
-    ] = None,
-    text: options.Text = None,
-    pair: options.Pair = None,
-    label: options.Label = None,
-    score: options.Score = None,
-    corpus: Annotated[str | None, typer.Option("--corpus", metavar="FILE", help="Texts to search among.")] = None,
-    corpus_text: options.CorpusText = None,
-    threshold: options.Threshold = None,
-    invalid: options.Invalid = None,
-    batch_size: options.BatchSize = 64,
-    task: options.Task = None,
-    mistakes: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Show the N most confident mistakes of a task on FILE.")
-    ] = 0,
-    json_: options.Json = False,
-) -> None:
-    """Evaluate a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite.
-
-    A model of several tasks is evaluated on one of them with FILE, or without FILE on the dev and test rows of all of
-    them, with the mean of their scores.
-    """
-    from nearfar.cli.predict import evaluate_command, file_or_suite
-    from nearfar.cli.tasks import evaluate_tasks_command, holds_tasks
-    from nearfar.data import Layout
-
-    layout = Layout(text=text, pair=pair, label=label, score=score)
-    typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
-    if suite is None and typed:
-        raise SettingError("--data is the folder of --suite; add --suite sts or --suite all, or leave --data out.")
-    if task is not None and (suite is not None or corpus is not None):
-        raise SettingError("--task evaluates a head, and --suite and --corpus the encoder; give one of them.")
-    if task is not None or (holds_tasks(model) and suite is None and corpus is None):
-        evaluate_tasks_command(
-            model, task, source, layout, invalid, batch_size, mistakes=mistakes, threshold=threshold, as_json=json_
-        )
-        return
-    if mistakes:
-        raise SettingError("--mistakes shows those of a task: of a model trained with [[task]] tables.")
-    others = {"--label": label, "--corpus": corpus, "--corpus-text": corpus_text, "--threshold": threshold}
-    source = file_or_suite(source, suite, data, others)
-    if suite is not None and data is not None:
-        from nearfar.cli.suites import suite_command
-
-        suite_command(model, suite, data, layout, invalid, batch_size, as_json=json_)
-        return
-    evaluate_command(
-        model,
-        source,
-        layout,
-        invalid,
-        batch_size,
-        corpus=corpus,
-        corpus_text=corpus_text,
-        threshold=threshold,
-        as_json=json_,
-    )
 
 
 def geometry(
@@ -189,60 +120,6 @@ def whiten(
         remove=remove,
         overwrite=overwrite,
     )
-
-
-def predict(
-    model: options.Model,
-    source: options.Data,
-    out: options.OutLines = "-",
-    text: options.Text = None,
-    pair: options.Pair = None,
-    task: options.Task = None,
-    invalid: options.Invalid = None,
-    batch_size: options.BatchSize = 64,
-    overwrite: options.Overwrite = False,
-) -> None:
-    """Classify texts: one JSON object per line with text, label and probabilities, or the score of a task."""
-    from nearfar.cli.predict import predict_command
-    from nearfar.cli.tasks import holds_tasks, predict_tasks_command
-    from nearfar.data import Layout
-
-    if task is not None or holds_tasks(model):
-        layout = Layout(text=text, pair=pair)
-        predict_tasks_command(model, task, source, out, layout, invalid, batch_size, overwrite=overwrite)
-        return
-    predict_command(model, source, out, Layout(text=text, pair=pair), invalid, batch_size, overwrite=overwrite)
-
-
-def export(
-    model: options.Model,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the classifier.")],
-    task: options.Task = None,
-    overwrite: options.Overwrite = False,
-) -> None:
-    """Write the classifier of one of several tasks as a folder that AutoModelForSequenceClassification opens."""
-    from nearfar.cli.tasks import export_command
-
-    export_command(model, task, out, overwrite=overwrite)
-
-
-def score(
-    model: options.Model,
-    source: options.Data,
-    out: options.OutLines = "-",
-    text: options.Text = None,
-    pair: options.Pair = None,
-    threshold: options.Threshold = None,
-    invalid: options.Invalid = None,
-    batch_size: options.BatchSize = 64,
-    overwrite: options.Overwrite = False,
-) -> None:
-    """Compute the cosine similarity of pairs: one JSON object per line with both texts and their cosine."""
-    from nearfar.cli.predict import score_command
-    from nearfar.data import Layout
-
-    layout = Layout(text=text, pair=pair)
-    score_command(model, source, out, layout, invalid, batch_size, threshold=threshold, overwrite=overwrite)
 
 
 def tune(

@@ -36,10 +36,11 @@ def embed(
     """Compute embeddings: a NumPy file with one float32 row per text."""
     from rich.console import Console
 
-    from nearfar.cli.predict import check_target, handling, texts_for
+    from nearfar.cli.output import check_target, handling
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.encoding import load
+    from nearfar.encoding.predictor import predictor_of
     from nearfar.encoding.vectors import VectorFile, fingerprint, header, part_of, progress_of
 
     choice = handling(invalid)
@@ -57,7 +58,7 @@ def embed(
     console = Console(stderr=True)
     with console.status("checking the rows") if console.is_terminal else nullcontext():
         survey = rows.survey()
-    texts_for(survey.first, loaded)  # refuses single texts for a model of pairs before the work
+    predictor_of(loaded).check(survey.first)  # refuses single texts for a model of pairs before the work
     for note in survey.notes:
         _print(f"note: {source}: {note}")
     shape = (survey.rows, loaded.model.dim)
@@ -105,15 +106,15 @@ def _embed_windows(
     model: Model, rows: Windows, survey: Survey, batch_size: int, start: int, write: Callable[[Any], None]
 ) -> None:
     """Embed all rows from ``start`` on, window by window."""
-    from nearfar.cli.predict import texts_for
     from nearfar.cli.progress import EmbeddingProgress
+    from nearfar.encoding.predictor import predictor_of
 
-    done = 0
+    done, reader = 0, predictor_of(model)
     with EmbeddingProgress(survey.rows, start) as progress, _moved_by_batches(progress, model):
         for window in rows.again(survey):
             done += len(window)
             if start < done and len(window):
-                write(model.embed(texts_for(window, model), batch_size=batch_size))
+                write(model.embed(reader.texts(window.texts), batch_size=batch_size))
                 progress.reach(done)
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nearfar.cli.embed import WINDOW
-from nearfar.cli.predict import handling, one_standard_input, say_notes
+from nearfar.cli.output import handling, one_standard_input, print_notes
 from nearfar.cli.progress import EmbeddingProgress
 from nearfar.cli.windows import Survey, Windows
 from nearfar.data import Layout, read
@@ -81,7 +81,7 @@ def geometry_command(
         sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
     else:
         Console().print(_tables(spaces, source))
-    say_notes(notes)
+    print_notes(notes)
 
 
 def whiten_command(
@@ -117,7 +117,7 @@ def whiten_command(
         )
     open_output(out, resume=False)
     save_straightened(mapped, out, origin=model_name)
-    say_notes([*(f"{source}: {note}" for note in records.notes), *notes])
+    print_notes([*(f"{source}: {note}" for note in records.notes), *notes])
     old, new = model.model.dim, mapped.model.dim
     width = f"vectors of {old} numbers become {new}" if new != old else f"vectors keep their {old} numbers"
     kind = "whitening" if chosen == "whitening" else "all-but-the-top map"

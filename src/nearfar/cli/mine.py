@@ -59,7 +59,7 @@ def mine(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives."""
-    from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
+    from nearfar.cli.output import check_target, handling, one_standard_input, print_notes, write_target
     from nearfar.cli.search import embed_texts
     from nearfar.data import Layout, read
     from nearfar.encoding import load
@@ -100,7 +100,7 @@ def mine(
             written += 1
 
     write_target(out, write)
-    say_notes([*notes, *_remarks(mined, settings)])
+    print_notes([*notes, *_remarks(mined, settings)])
     place = "" if out == "-" else f" in {out}"
     sys.stderr.write(
         f"{counted(mined.found, 'negative')} for {counted(len(mined.positives), 'anchor')} out of "

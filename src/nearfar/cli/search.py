@@ -31,7 +31,7 @@ def search(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Find the texts nearest to each query: one JSON object per line with the query and its results."""
-    from nearfar.cli.predict import check_target, handling, one_standard_input, say_notes, write_target
+    from nearfar.cli.output import check_target, handling, one_standard_input, print_notes, write_target
     from nearfar.encoding import load
     from nearfar.evaluation import top_documents
     from nearfar.pipeline.corpora import read_corpus, read_queries
@@ -70,7 +70,7 @@ def search(
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
     write_target(out, write)
-    say_notes(notes)
+    print_notes(notes)
 
 
 def embed_texts(model: Model, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:

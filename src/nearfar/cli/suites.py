@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.cli.predict import handling, say_notes
+from nearfar.cli.output import handling, print_notes
 from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout
 from nearfar.encoding import load
@@ -32,7 +32,7 @@ def suite_command(
     else:
         Console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
     notes += [f"{name}: {score.warning}" for name, score in report.sets.items() if score.warning]
-    say_notes(notes)
+    print_notes(notes)
 
 
 def _table(report: SuiteReport, title: str) -> Table:

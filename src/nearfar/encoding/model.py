@@ -33,10 +33,14 @@ Texts = Sequence[str] | Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Prediction:
-    """The label of a text and the probability of every class."""
+    """What a model says of a text or a pair."""
 
-    label: str
+    label: str | None
+    """None for a task of scores."""
     probabilities: dict[str, float]
+    """Of every class; empty for scores and under a cosine head."""
+    score: float | None = None
+    """In the range of the training scores; under a cosine head with labels, the cosine."""
 
 
 class Model:

@@ -6,6 +6,7 @@ The folder is that of any encoder (:mod:`nearfar.encoding.model_folder`), so eve
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 
 from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.heads import LinearHead
-from nearfar.encoding.model import Model, in_batches, load
-from nearfar.encoding.model_folder import Card
+from nearfar.encoding.model import Model, Prediction, in_batches, load
+from nearfar.encoding.model_folder import CARD, Card
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
@@ -198,17 +199,6 @@ def lay_out(
     return tokenize(tokenizer, [list(places)], max_length=max_length), columns
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model says of a text or a pair."""
-
-    label: str | None
-    probabilities: dict[str, float]
-    """Of each label; empty where the task has scores, or a cosine head."""
-    score: float | None
-    """In the range of the training scores; under a cosine head with labels, the cosine."""
-
-
 class TaskModel:
     """A model of several tasks, for use.
 
@@ -254,22 +244,22 @@ class TaskModel:
         vectors = in_batches(encoder, table, batch_size, lambda output: output.embedding, width=encoder.dim)
         return self.network.answers(card.name, vectors.numpy(), columns)
 
-    def predict(self, task: str, texts: Sequence[Sequence[str]], *, batch_size: int = 64) -> list[Answer]:
+    def predict(self, task: str, texts: Sequence[Sequence[str]], *, batch_size: int = 64) -> list[Prediction]:
         """The answer for each row of one or two columns of texts."""
         card = self.card(task)
         return [answer(card, row) for row in self.outputs(card.name, texts, batch_size=batch_size)]
 
 
-def answer(card: TaskCard, outputs: NDArray[np.float32]) -> Answer:
+def answer(card: TaskCard, outputs: NDArray[np.float32]) -> Prediction:
     """(k,) outputs of a head, in words."""
     if card.labels is None:
-        return Answer(None, {}, card.low + float(outputs[0]) * (card.high - card.low))
+        return Prediction(None, {}, card.low + float(outputs[0]) * (card.high - card.low))
     if card.head["kind"] == "cosine":
         cosine = float(outputs[0])
-        return Answer(card.labels[int(cosine >= card.cut)], {}, cosine)
+        return Prediction(card.labels[int(cosine >= card.cut)], {}, cosine)
     chances = np.exp(outputs - outputs.max(), dtype=np.float64)
     chances /= chances.sum()
-    return Answer(card.labels[int(outputs.argmax())], dict(zip(card.labels, chances.tolist(), strict=True)), None)
+    return Prediction(card.labels[int(outputs.argmax())], dict(zip(card.labels, chances.tolist(), strict=True)), None)
 
 
 def describe_tasks(cards: Sequence[TaskCard], *, shared: bool) -> dict[str, Any]:
@@ -283,6 +273,15 @@ def save_heads(folder: Path, network: TaskNetwork, objective: Mapping[str, Tenso
     tensors |= {f"objective.{name}": tensor for name, tensor in objective.items()}
     with atomic(folder / WEIGHTS, folder / f".{WEIGHTS}") as file:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, file)
+
+
+def holds_tasks(name: str | Path) -> bool:
+    """Whether a name is that of a folder with a model of several tasks."""
+    try:
+        card = json.loads((Path(name) / CARD).read_text(encoding="utf-8"))
+        return bool(card["task"]["kind"] == KIND)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def is_task_model(card: Card) -> bool:

@@ -100,7 +100,7 @@ def _predict(folder: Path, model: Model, records: Records, task: str | None, bat
     if model.labels is None:
         raise SettingError(f"{folder}: the model has no class head, and --data shows predicted classes.")
     found = model.predict(_rows(records, model), batch_size=batch_size)
-    return _Answers(model.labels, [one.label for one in found], [one.probabilities for one in found], single=True)
+    return _Answers(model.labels, [str(one.label) for one in found], [one.probabilities for one in found], single=True)
 
 
 def _map(

@@ -1,0 +1,229 @@
+"""``nearfar evaluate``: a saved model on a file, on a suite, or on the rows of its own recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nearfar.cli import options
+from nearfar.cli.output import print_json, print_notes
+from nearfar.errors import DataError, Problem, SettingError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from nearfar.data import Records
+    from nearfar.encoding import Model
+    from nearfar.encoding.task_model import TaskCard, TaskModel
+    from nearfar.evaluation import Report
+    from nearfar.pipeline.corpora import Corpus
+
+
+def evaluate(
+    context: typer.Context,
+    model: options.Model,
+    source: Annotated[
+        str | None, typer.Argument(help=f"{options.DATA_HELP} Not with --suite.", metavar="FILE", show_default=False)
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sts|all", help="Evaluate on a folder of scored pairs: the STS sets and SimLex-999, or every file."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FOLDER", envvar="NEARFAR_DATA", help="The folder of --suite.")
+    ] = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    score: options.Score = None,
+    corpus: Annotated[str | None, typer.Option("--corpus", metavar="FILE", help="Texts to search among.")] = None,
+    corpus_text: options.CorpusText = None,
+    threshold: options.Threshold = None,
+    invalid: options.Invalid = None,
+    batch_size: options.BatchSize = 64,
+    task: options.Task = None,
+    mistakes: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show the N most confident mistakes of a task on FILE.")
+    ] = 0,
+    json_: options.Json = False,
+) -> None:
+    """Evaluate a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite.
+
+    A model of several tasks is evaluated on one of them with FILE, or without FILE on the dev and test rows of all of
+    them, with the mean of their scores.
+    """
+    from nearfar.cli.output import handling, one_standard_input
+    from nearfar.data import Layout, read
+    from nearfar.encoding.task_model import holds_tasks, load_tasks
+
+    layout, choice = Layout(text=text, pair=pair, label=label, score=score), handling(invalid)
+    typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
+    if suite is None and typed:
+        raise SettingError("--data is the folder of --suite; add --suite sts or --suite all, or leave --data out.")
+    if task is not None and (suite is not None or corpus is not None):
+        raise SettingError("--task evaluates a head, and --suite and --corpus the encoder; give one of them.")
+    if task is not None or (holds_tasks(model) and suite is None and corpus is None):
+        tasks = load_tasks(model)
+        if source is None:
+            if mistakes or threshold is not None:
+                flag = "--mistakes shows those of" if mistakes else "--threshold is for"
+                raise SettingError(f"{flag} one task on a file; give --task and FILE.")
+            _evaluate_recipe_rows(model, tasks, task, batch_size, as_json=json_)
+            return
+        card = _with_threshold(tasks.card(task), threshold)
+        records = read(source, layout, invalid=choice)
+        _evaluate_task(tasks, card, records, batch_size, mistakes, as_json=json_)
+        return
+    if mistakes:
+        raise SettingError("--mistakes shows those of a task: of a model trained with [[task]] tables.")
+    others = {"--label": label, "--corpus": corpus, "--corpus-text": corpus_text, "--threshold": threshold}
+    source = _file_or_suite(source, suite, data, others)
+    if suite is not None and data is not None:
+        from nearfar.cli.suites import suite_command
+
+        suite_command(model, suite, data, layout, invalid, batch_size, as_json=json_)
+        return
+    if corpus_text is not None and corpus is None:
+        raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
+    one_standard_input(source, corpus)
+    from nearfar.encoding import load
+    from nearfar.pipeline.corpora import read_corpus
+
+    opened = load(model)
+    records = read(source, layout, invalid=choice)
+    searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
+    report, notes = _evaluate_model(opened, records, searched, threshold, batch_size)
+    _show(report, f"{source}: {len(records):,} rows", as_json=json_)
+    print_notes(records.notes, records.source)
+    if searched is not None:
+        print_notes(searched.notes, searched.source)
+    print_notes(notes)
+
+
+def _evaluate_model(
+    model: Model, records: Records, corpus: Corpus | None, threshold: float | None, batch_size: int
+) -> tuple[Report, list[str]]:
+    """A classifier on labeled rows, or an encoder on pairs, triplets, a ranking or a corpus."""
+    from nearfar.encoding.predictor import predictor_of
+    from nearfar.pipeline.evaluate import measure, measure_classes, require_vectors
+
+    remedy = "Evaluation needs a classifier and labeled rows, or an encoder and pairs, triplets or a ranking."
+    if model.labels is not None and corpus is None:
+        if threshold is not None:
+            raise SettingError("--threshold is a cosine of pairs, and a classifier has none; leave it out.")
+        if records.labels is None:
+            message = "nothing can be compared: the file has no label column"
+            raise DataError([Problem(records.source, message, remedy)])
+        predictor = predictor_of(model)
+        predictor.check(records)
+        return measure_classes(model, predictor.texts(records.texts), records, batch_size=batch_size), []
+    if records.shape == "texts":
+        who = "the model has no class head" if model.labels is None else "the file has single texts"
+        raise DataError([Problem(records.source, f"nothing can be compared: {who}", remedy)])
+    require_vectors(model)
+    given = None if threshold is None else {"threshold": threshold}
+    return measure(model, records, corpus=corpus, thresholds=given, batch_size=batch_size)
+
+
+def _evaluate_task(
+    model: TaskModel, card: TaskCard, records: Records, batch_size: int, mistakes: int, *, as_json: bool
+) -> None:
+    """One task on a file, with its most confident mistakes where these are asked for."""
+    from nearfar.encoding.predictor import task_predictor
+    from nearfar.pipeline.task_outputs import judge, truth_of, worst
+
+    task_predictor(model, card.name).check(records)
+    outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
+    truth = truth_of(card, records)
+    report = judge(card, outputs, truth, card.thresholds)
+    wrong = worst(card, outputs, truth, records, mistakes)
+    title = f"{card.name}, {records.source}: {len(records):,} rows"
+    _show(report, title, as_json=as_json, **({"mistakes": wrong} if mistakes else {}))
+    if mistakes and not as_json:
+        from rich.console import Console
+
+        Console().print(_mistakes_table(wrong, card, len(records)))
+    print_notes(records.notes, records.source)
+
+
+def _evaluate_recipe_rows(name: str, model: TaskModel, task: str | None, batch_size: int, *, as_json: bool) -> None:
+    """All tasks, or one, on the dev and test rows that the saved recipe names."""
+    from rich.console import Console
+
+    from nearfar.cli.tables import task_table
+    from nearfar.pipeline.results import split_values
+    from nearfar.pipeline.saved_tasks import evaluate_saved
+
+    named = None if task is None else model.card(task).name
+    splits, notes = evaluate_saved(Path(name), model, named, batch_size=batch_size)
+    metrics = {card.name: card.metric for card in model.tasks.values()}
+    if as_json:
+        print_json({split: split_values(reports, metrics) for split, reports in splits.items()})
+    else:
+        for split, reports in splits.items():
+            Console().print(task_table(split, reports, metrics))
+    print_notes(notes)
+
+
+def _show(report: Report, title: str, *, as_json: bool, **more: object) -> None:
+    """Print a report as a table or as JSON."""
+    if as_json:
+        print_json({**report.to_dict(), **more})
+        return
+    from rich.console import Console
+
+    from nearfar.cli.tables import report_table
+
+    Console().print(report_table(report, title))
+
+
+def _file_or_suite(source: str | None, suite: str | None, data: str | None, others: dict[str, Any]) -> str:
+    """The file to measure on, empty for a suite; refuses both, neither, and flags that say nothing to a suite."""
+    if suite is None:
+        if source is None:
+            raise SettingError("name a FILE to measure on, or a folder of scored pairs: --suite sts --data FOLDER.")
+        return source
+    if source is not None:
+        raise SettingError(f"--suite measures on the files of --data, so {source} has no part in it; leave one out.")
+    if data is None:
+        raise SettingError("--suite needs the folder of its files: --data FOLDER, or the variable NEARFAR_DATA.")
+    idle = [flag for flag, value in others.items() if value is not None]
+    if idle:
+        raise SettingError(f"{', '.join(idle)} says nothing to --suite, which compares scored pairs; leave it out.")
+    return ""
+
+
+def _with_threshold(card: TaskCard, threshold: float | None) -> TaskCard:
+    """The task with another threshold, where one is asked for."""
+    if threshold is None:
+        return card
+    if card.labels is None or card.head["kind"] != "cosine":
+        raise SettingError(
+            f"--threshold is the lowest cosine of a positive pair, and task {card.name!r} has "
+            f"{'scores' if card.labels is None else 'the head ' + repr(card.head['kind'])}; leave it out."
+        )
+    return replace(card, threshold=threshold, accuracy_threshold=threshold)
+
+
+def _mistakes_table(rows: list[dict[str, Any]], card: TaskCard, total: int) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return Text(f"none of {total:,} rows is wrong")
+    graded = card.labels is None
+    sure = "error" if graded else "from the threshold" if card.head["kind"] == "cosine" else "probability"
+    table = Table(title="largest errors" if graded else "most confident mistakes", title_justify="left")
+    for column in ("line", "text", "truth", "said", sure):
+        table.add_column(column)
+    for row in rows:
+        said = row["said"] if isinstance(row["said"], str) else f"{row['said']:.3g}"
+        truth = row["truth"] if isinstance(row["truth"], str) else f"{row['truth']:.3g}"
+        cells = (str(row["line"]), " | ".join(row["texts"]), truth, said, f"{row['sure']:.3f}")
+        table.add_row(*map(Text, cells))  # texts and labels may have brackets, which are no markup
+    return table

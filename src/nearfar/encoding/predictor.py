@@ -1,0 +1,78 @@
+"""One head of a saved model: what it reads, and its predictions. A plain model has one, a model of tasks several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nearfar.data import Records
+from nearfar.encoding.model import Model, Prediction, load
+from nearfar.encoding.task_model import TaskModel, holds_tasks, load_tasks
+from nearfar.errors import DataError, Problem
+
+Columns = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A head of a saved model.
+
+    Args:
+        name: what messages call it.
+        paired: whether it reads pairs of texts; else single texts.
+        answer: one or two columns of texts and a batch size to predictions.
+        remedy: what else can be tried where the rows do not fit.
+    """
+
+    name: str
+    paired: bool
+    answer: Callable[[Columns, int], list[Prediction]]
+    remedy: str = ""
+
+    def predict(self, texts: Columns, *, batch_size: int = 64) -> list[Prediction]:
+        """The prediction for each row of one or two columns of texts."""
+        return self.answer(texts, batch_size)
+
+    def texts(self, columns: Columns) -> Any:
+        """The columns as :meth:`Model.predict` takes them: a list of texts or of pairs."""
+        return list(zip(*columns, strict=True)) if self.paired else columns[0]
+
+    def check(self, records: Records) -> None:
+        """Refuse rows that the head does not read."""
+        if (records.shape != "texts") == self.paired and len(records.texts) <= 2:
+            return
+        wanted = "pairs of texts" if self.paired else "single texts"
+        has = "single texts" if records.shape == "texts" else records.shape
+        flags = "Name both columns: --text and --pair" if self.paired else "Name the column to read: --text"
+        message = f"{self.name} reads {wanted}, and the file has {has}"
+        raise DataError([Problem(records.source, message, f"{flags}{self.remedy}.")])
+
+
+def open_predictor(name: str | Path, task: str | None = None) -> Predictor:
+    """Open a model folder, and one of its tasks where it has several."""
+    if task is not None or holds_tasks(name):
+        return task_predictor(load_tasks(name), task)
+    return predictor_of(load(name))
+
+
+def predictor_of(model: Model) -> Predictor:
+    """The class head of a plain model."""
+    paired = model.card.joined
+
+    def answer(texts: Columns, batch_size: int) -> list[Prediction]:
+        rows: Any = list(zip(*texts, strict=True)) if paired else texts[0]
+        return model.predict(rows, batch_size=batch_size)
+
+    return Predictor("the model", paired, answer)
+
+
+def task_predictor(model: TaskModel, task: str | None) -> Predictor:
+    """The head of a task; a model with one task needs no name."""
+    card = model.card(task)
+
+    def answer(texts: Columns, batch_size: int) -> list[Prediction]:
+        return model.predict(card.name, texts, batch_size=batch_size)
+
+    return Predictor(f"task {card.name!r}", card.reads != "texts", answer, "; or another task: --task")
