@@ -241,7 +241,11 @@ def test_a_text_with_a_second_view_is_not_said_to_be_alone(tmp_path, capsys):
     path.write_text(path.read_text() + "a lonely cloud,weather\n")
     data = {"train": str(path), "dev": 0}
     for name, told in (("supcon", True), ("label-aware", False)):
-        train_recipe(recipe_of(path, {"name": name}, data=data, training={"epochs": 1}), tmp_path / name, callbacks=[console_callback()])
+        train_recipe(
+            recipe_of(path, {"name": name}, data=data, training={"epochs": 1}),
+            tmp_path / name,
+            callbacks=[console_callback()],
+        )
         said = " ".join(capsys.readouterr().err.split())
         assert ("have no positive in their batch" in said) == told
 
@@ -328,7 +332,11 @@ def test_the_second_view_of_a_text_may_be_changed(views, tmp_path):
 def test_two_views_of_a_labeled_text_that_are_the_same_are_told_of(views, encoder, same, tmp_path, capsys):
     objective = {"name": "label-aware", "views": views}
     train = write_texts(tmp_path / "texts.csv", 24)
-    train_recipe(recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}), tmp_path / "model", callbacks=[console_callback()])
+    train_recipe(
+        recipe_of(train, objective, encoder=encoder, training={"max_steps": 1}),
+        tmp_path / "model",
+        callbacks=[console_callback()],
+    )
     told = " ".join(capsys.readouterr().err.split())
     advice = 'change the second view: objective.views = "spans" or "synonyms"'
     assert ("both views of a text are the same" in told) is (advice in told) is same
