@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 
 os.environ.update(
     HF_HUB_OFFLINE="1",
@@ -30,3 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Counter(item.path for item in items)
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: (-slow[item.path], -tests[item.path], str(item.path)))
+
+
+@pytest.fixture(scope="session")
+def children() -> ForkServerContext:
+    """Where to start processes that begin with everything imported and nothing computed."""
+    from tests import preloaded
+
+    return preloaded.children()
+
+
+@pytest.fixture(scope="session")
+def preloaded_workers() -> Iterator[None]:
+    """Trials of studies that are run in this process begin without seconds of imports."""
+    from tests import preloaded
+
+    with preloaded.preloaded_workers():
+        yield

@@ -17,6 +17,8 @@ import nearfar
 from nearfar.experiments.records import read_plan, read_records, scores_of
 from nearfar.experiments.statistics import summarize
 
+pytestmark = pytest.mark.usefixtures("preloaded_workers")
+
 SMALL = (
     "--encoder", "toy", "--set", "training.epochs=1", "--set", "batches.size=8", "--folds", "2", "--rounds", "1",
     "--minutes", "30",

@@ -38,6 +38,8 @@ from nearfar.recipe.tasks import build_task_recipe
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of, commands_of, missing_line, parse
 from tests.docs.commands import check_command, check_nearfar
 
+pytestmark = pytest.mark.usefixtures("preloaded_workers")
+
 AT_LEAST = {"python": 19, "console": 26, "sh": 8, "csv": 6, "tsv": 1, "jsonl": 1, "toml": 4}
 """Fewer blocks than this, and the collection is broken (or the documents are)."""
 RUN_PAGES = [page for page in PAGES if {block.language for block in blocks_of(page)} - {"text"}]

@@ -30,6 +30,7 @@ from nearfar.experiments.study_schema import Search
 from nearfar.experiments.trial_runner import AllTrials, exclusive
 from nearfar.experiments.worker import give_back
 from tests.experiments.studies import contents, end, events, kill, nearfar, small_study, start, wait_for
+from tests.preloaded import fresh_workers
 
 ONE_SEED = ("[2, 16]", "[2]")
 
@@ -38,7 +39,8 @@ ONE_SEED = ("[2, 16]", "[2]")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study of 6 trials that ran in peace; its file is beside it."""
     file = small_study(tmp_path_factory.mktemp("peace"), ONE_SEED)
-    done = nearfar("run", file, "--workers", "1")
+    with fresh_workers():
+        done = nearfar("run", file, "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert "6/6" in done.stderr
     assert "too few runs to tell triple from plain on things" in done.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 import re
 import shutil
 import signal
@@ -457,14 +456,6 @@ def test_the_most_confident_mistakes_come_first():
     scores = TaskCard("t", "scores", {"kind": "joint"}, "pearson", None, 1.0, 5.0)
     found = worst(scores, np.array([[0.5], [0.0], [1.0]], dtype=np.float32), np.array([0.25, 0.0, 0.0]), records, 1)
     assert found == [{"line": 4, "texts": ["c", "f"], "truth": 1.0, "said": 5.0, "sure": 4.0}]
-
-
-@pytest.fixture(scope="module")
-def children() -> Any:
-    """Processes that begin with everything imported and nothing computed."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["nearfar.pipeline.train", "transformers.models.bert.modeling_bert"])
-    return context
 
 
 def child(children: Any, *arguments: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 from pathlib import Path
@@ -19,14 +18,6 @@ from .runs import digest, losses, recipe_for, train_in_child, write_texts
 
 STEPS = 18  # 48 training rows in batches of 8, three epochs
 OBJECTIVES = ("cross-entropy", "triple-entropy", "cross-entropy+supcon")
-
-
-@pytest.fixture(scope="module")
-def children() -> Any:
-    """Processes that begin with everything imported and nothing computed."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["nearfar.pipeline.train", "transformers.models.bert.modeling_bert"])
-    return context
 
 
 @pytest.fixture(scope="module")
