@@ -12,11 +12,11 @@ from nearfar.data.records import normalized
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
-from nearfar.evaluation.retrieval import Search, positives_search
+from nearfar.evaluation.retrieval import Search
 from nearfar.pipeline.corpora import Corpus
 from nearfar.pipeline.data import class_numbers
 from nearfar.pipeline.row_checks import fractions, unmeasurable
-from nearfar.pipeline.rows import distinct
+from nearfar.pipeline.rows import distinct, targets_of, truth_of
 
 
 def measure(
@@ -55,18 +55,11 @@ def _rows(model: Model, records: Records, row_type: RowType) -> tuple[Evaluation
     if problems := unmeasurable(records):
         raise DataError(problems)
     texts, columns = distinct(records.texts)
-    notes: list[str] = []
     if row_type.has_scores:
-        values, notes = _targets(model, records)
-        truth: Truth | Search = Truth(row_type, values)
-    elif row_type is RowType.TRIPLETS:
-        truth = Truth(row_type, np.zeros(len(records)))
-    elif row_type.has_binary_labels:
-        truth = Truth(row_type, np.array(pair_targets(records)))
-    elif records.scores is not None:
-        truth = Truth(row_type, _grades(records), queries=records.queries or (), documents=records.documents)
+        targets, notes = _targets(model, records)
     else:
-        truth = positives_search(*columns)
+        targets, notes = targets_of(row_type, records, None), []
+    truth = truth_of(row_type, records, columns, targets)
     return EvaluationRows(model.tokenize(texts), columns, truth), notes
 
 
@@ -93,7 +86,7 @@ def require_vectors(model: Model) -> None:
         )
 
 
-def _targets(model: Model, records: Records) -> tuple[NDArray[np.float32], list[str]]:
+def _targets(model: Model, records: Records) -> tuple[NDArray[np.float32] | None, list[str]]:
     """(n,) scores from 0 to 1, by the range of the model's training where they lie in it, else by their own."""
     low, high = (_number(model.card.task.get(key)) for key in ("low", "high"))
     notes: list[str] = []

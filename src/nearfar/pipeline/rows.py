@@ -112,17 +112,22 @@ def check_targets(data: RunData) -> None:
             targets_of(data.row_type_of(records), records, scale)
 
 
+def truth_of(
+    row_type: RowType, records: Records, columns: tuple[NDArray[np.int64], ...], targets: NDArray[np.float32] | None
+) -> Truth | Search:
+    """What the cosines of pairs, triplets or a ranking are compared with."""
+    if row_type is RowType.TRIPLETS:
+        return Truth(row_type, np.zeros(len(records)))
+    if targets is None:
+        return positives_search(*columns)
+    if row_type is RowType.RANKING:
+        grades = np.array(records.scores, dtype=np.int64)
+        return Truth(row_type, grades, queries=records.queries or (), documents=records.documents)
+    return Truth(row_type, targets)
+
+
 def evaluation_rows(rows: Rows, records: Records, classes: tuple[str, ...]) -> EvaluationRows:
     """The rows with the truth to compare a model with."""
     if rows.row_type.has_classes:
-        truth: Truth | Search = Truth(rows.row_type, rows.labels, classes)
-    elif rows.row_type is RowType.TRIPLETS:
-        truth = Truth(rows.row_type, rows.labels)
-    elif rows.targets is None:
-        truth = positives_search(*rows.columns)
-    elif rows.row_type is RowType.RANKING:
-        grades = np.array(records.scores, dtype=np.int64)
-        truth = Truth(rows.row_type, grades, queries=records.queries or (), documents=records.documents)
-    else:
-        truth = Truth(rows.row_type, rows.targets)
-    return EvaluationRows(rows.table, rows.columns, truth)
+        return EvaluationRows(rows.table, (), Truth(rows.row_type, rows.labels, classes))
+    return EvaluationRows(rows.table, rows.columns, truth_of(rows.row_type, records, rows.columns, rows.targets))

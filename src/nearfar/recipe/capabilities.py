@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from nearfar.recipe.keys import Choice, Key, forget_schema, tag
@@ -109,24 +109,18 @@ def combine(parts: Iterable[tuple[float, Capabilities]]) -> Capabilities:
     weighted = list(parts)
     every = [part for _, part in weighted]
     heads = [weight * part.head_weight for weight, part in weighted if part.head_weight is not None]
+    names = [flag.name for flag in fields(Capabilities) if flag.default is False]
+    flags: dict[str, Any] = {name: any(getattr(part, name) for part in every) for name in names}
+    flags["idle_without_positives"] = all(part.idle_without_positives for part in every)
     return Capabilities(
         reads=_reads({part.reads for part in every}),
-        in_batch=any(part.in_batch for part in every),
-        needs_positives=any(part.needs_positives for part in every),
-        idle_without_positives=all(part.idle_without_positives for part in every),
-        two_views=any(part.two_views for part in every),
         second_views=tuple(view for part in every for view in part.second_views),
         head_weight=max(heads, default=None),
         threshold=min((part.threshold for part in every if part.threshold is not None), default=None),
-        binary=any(part.binary for part in every),
-        needs_negatives=any(part.needs_negatives for part in every),
-        projection=any(part.projection for part in every),
-        masked_words=any(part.masked_words for part in every),
-        weighting=any(part.weighting for part in every),
         encoder=next((part.encoder for part in every if part.encoder is not None), None),
-        counts_padding=any(part.counts_padding for part in every),
         problem=next((part.problem for part in every if part.problem is not None), None),
         defaults=_defaults([part.defaults for part in every]),
+        **flags,
     )
 
 

@@ -144,11 +144,7 @@ class SoftTriple(Single):
     margin: CenterMargin = 0.01
     spread: Spread = 0.0
     level: Level = "text"
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="classes")
+    does = Capabilities(reads="classes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,11 +193,7 @@ class SupCon(Single):
     name: Annotated[Literal["supcon"], NAME] = "supcon"
     learning_rate: LearningRate = None
     temperature: Temperature = 0.1
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
+    does = Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,11 +258,7 @@ class ProxyNCA(Single):
     name: Annotated[Literal["proxy-nca"], NAME] = "proxy-nca"
     learning_rate: LearningRate = None
     scale: Annotated[float, Key("The factor on all distances.", above=0)] = 1.0
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="classes")
+    does = Capabilities(reads="classes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,11 +277,7 @@ class Triplet(Single):
     margin: Annotated[float, Key("The margin between positive and negative distance.", above=0)] = 0.5
     select: Annotated[Literal["all", "hard", "semihard"], Key("Which triplets of the batch are used.")] = "all"
     distance: Annotated[Literal["euclidean", "squared"], Key("The distance between two vectors.")] = "euclidean"
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
+    does = Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,8 +294,4 @@ class Contrastive(Single):
     name: Annotated[Literal["contrastive"], NAME] = "contrastive"
     learning_rate: LearningRate = None
     margin: Annotated[float, Key("The distance beyond which negatives have no loss.", above=0)] = 1.0
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="classes", in_batch=True, needs_positives=True)
+    does = Capabilities(reads="classes", in_batch=True, needs_positives=True)

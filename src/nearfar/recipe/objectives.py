@@ -43,11 +43,7 @@ class Auto(Objective):
 
     name: Annotated[Literal["auto"], NAME] = "auto"
     learning_rate: LearningRate = None
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="any")
+    does = Capabilities(reads="any")
 
 
 @dataclass(frozen=True, kw_only=True)

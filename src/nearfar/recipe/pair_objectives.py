@@ -68,11 +68,7 @@ class MultipleNegatives(Single):
     learning_rate: LearningRate = None
     scale: Annotated[float, Key("The factor on all cosines, 1 over the temperature.", above=0)] = 20.0
     groups: Annotated[bool, Key("Whether texts joined by positive pairs are never each other's negatives.")] = False
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="pairs", in_batch=True)
+    does = Capabilities(reads="pairs", in_batch=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +84,7 @@ class CosineMSE(Single):
 
     name: Annotated[Literal["cosine-mse"], NAME] = "cosine-mse"
     learning_rate: LearningRate = None
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="pairs")
+    does = Capabilities(reads="pairs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +100,7 @@ class Pearson(Single):
 
     name: Annotated[Literal["pearson"], NAME] = "pearson"
     learning_rate: LearningRate = None
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="pairs")
+    does = Capabilities(reads="pairs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +120,7 @@ class PairTriplet(Single):
     distance: Annotated[Literal["euclidean", "squared", "cosine"], Key("The distance between two vectors.")] = (
         "euclidean"
     )
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="pairs", in_batch=True, binary=True)
+    does = Capabilities(reads="pairs", in_batch=True, binary=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +137,7 @@ class ContrastivePairs(Single):
     name: Annotated[Literal["contrastive-pairs"], NAME] = "contrastive-pairs"
     learning_rate: LearningRate = None
     margin: Annotated[float, Key("The distance beyond which negative pairs have no loss.", above=0)] = 0.5
-
-    @property
-    def does(self) -> Capabilities:
-        """What it reads, needs and does."""
-        return Capabilities(reads="pairs", binary=True)
+    does = Capabilities(reads="pairs", binary=True)
 
 
 @dataclass(frozen=True, kw_only=True)
