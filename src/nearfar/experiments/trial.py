@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from nearfar.data import Records
-from nearfar.experiments.records import Plan, Record, cell_name, find_record
+from nearfar.experiments.records import Cell, Plan, Record, cell_name, find_record
 from nearfar.experiments.study_schema import Search, Values
 
 Invalid = Literal["refuse", "drop"]
@@ -82,14 +82,21 @@ class Trial:
         """What messages call it."""
         return f"{self.contender} on {cell_name(self.source.name, self.limit)}, seed {self.seed}, fold {self.fold}"
 
+    @property
+    def cell(self) -> Cell:
+        """The place that it fills in the table of a study."""
+        return Cell(
+            id=self.id,
+            data=self.source.name,
+            limit=self.limit,
+            contender=self.contender,
+            seed=self.seed,
+            fold=self.fold,
+        )
+
     def failed(self, reason: str) -> Record:
         """The record of a trial that came to nothing."""
-        return Record(
-            **{name: getattr(self, name) for name in ("id", "limit", "contender", "seed", "fold", "metric", "kind")},
-            data=self.source.name,
-            status="failed",
-            reason=reason,
-        )
+        return Record(**asdict(self.cell), metric=self.metric, kind=self.kind, status="failed", reason=reason)
 
 
 @dataclass(frozen=True)
