@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nearfar.experiments.records import ClassFigures, Space
+from nearfar.experiments.results import ClassFigures, Space
 from nearfar.seeds import generator
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from typing import Any
 
 from nearfar.errors import SettingError
 from nearfar.experiments.executor import ATTEMPTS, Report, Work
-from nearfar.experiments.records import Files, Record, write_record
+from nearfar.experiments.records import Record, write_record
+from nearfar.experiments.results import Files
 from nearfar.experiments.trial import Rows, Trial
 from nearfar.experiments.trials import perform, warm_up
 from nearfar.experiments.worker import log

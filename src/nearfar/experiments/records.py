@@ -23,12 +23,13 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import OutputError
+from nearfar.experiments.results import SearchPoint, Settings, Space
 from nearfar.files import flush_tree
 
 FORMAT = 1
@@ -42,86 +43,6 @@ MEASURED = ("seconds", "cpu_seconds", "peak_mb")
 """Fields that differ from run to run; everything else follows from the trial."""
 
 Status = Literal["done", "failed"]
-Setting: TypeAlias = str | int | float | bool
-Settings: TypeAlias = dict[str, Setting]
-"""Dotted recipe keys to values."""
-Files: TypeAlias = dict[str, bytes]
-"""What a trial keeps beside its record, by the names of the files."""
-
-
-class SearchPoint(TypedDict):
-    """Settings that a search tried."""
-
-    settings: Settings
-    scores: list[float]
-    """Of the inner folds, or of the evaluations on the dev rows."""
-    status: Literal["done", "pruned", "failed"]
-    reason: NotRequired[str]
-    """Why it failed."""
-
-
-class Histogram(TypedDict):
-    """How often cosines lie between two edges."""
-
-    edges: list[float]
-    positive: list[int]
-    random: list[int]
-
-
-class Space(TypedDict):
-    """What pictures of an embedding space need."""
-
-    histogram: Histogram
-    layers: list[float | None]
-    """The anisotropy behind each layer."""
-    texts: int
-    positives: int
-    """Positive pairs that were measured."""
-
-
-class ClassFigures(TypedDict):
-    """What predictions of classes are worth."""
-
-    scores: dict[str, float]
-    per_class: dict[str, dict[str, float]]
-    labels: list[str]
-    confusion: list[list[int]]
-
-
-class Result(TypedDict, total=False):
-    """What a finished trial has come to: fields of its :class:`Record`."""
-
-    settings: Settings
-    searched: list[SearchPoint]
-    scores: dict[str, float]
-    per_class: dict[str, dict[str, float]]
-    labels: list[str]
-    confusion: list[list[int]]
-    geometry: dict[str, dict[str, float]]
-    space: dict[str, Space]
-    before: dict[str, float]
-    texts: int
-    test: int
-    notes: list[str]
-    recipe: dict[str, Any]
-
-
-class Prediction(TypedDict, total=False):
-    """What a model said of a test row."""
-
-    row: int
-    """From 0, among the usable rows of the data file."""
-    text: str
-    text_a: str
-    text_b: str
-    anchor: str
-    positive: str
-    negative: str
-    label: str
-    score: float
-    predicted: str | float | list[float]
-    """The class; for pairs the cosine, for triplets both cosines."""
-    probabilities: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +192,7 @@ def set_scores(record: Record) -> dict[str, float]:
 
 
 def write_record(study: Path, record: Record, files: Mapping[str, bytes]) -> bool:
-    """Put a trial into the study; False, and nothing changes, where a finished one is there already.
+    """Put a trial into the study; False, and nothing changes, where it has a finished one already.
 
     The files are written aside and the folder is moved in when it is complete.
     """
@@ -283,8 +204,8 @@ def write_record(study: Path, record: Record, files: Mapping[str, bytes]) -> boo
     aside = Path(tempfile.mkdtemp(dir=trials, prefix=f".{record.id}-"))
     try:
         values = {name: value for name, value in asdict(record).items() if name != "folder"}
-        told = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        for name, content in {**files, RECORD: told.encode()}.items():
+        text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        for name, content in {**files, RECORD: text.encode()}.items():
             (aside / name).write_bytes(content)
         flush_tree(aside)
         os.chmod(aside, 0o755)  # noqa: S103 - as any other folder; a temporary one is for its owner alone
@@ -361,20 +282,18 @@ def read_records(study: Path) -> list[Record]:
     Contenders that share a trial each have it under their own name.
     """
     plan = read_plan(study)
-    found: dict[str, Record | None] = {}
-    records = []
-    for cell in plan.cells:
-        if cell.id not in found:
-            found[cell.id] = find_record(study, cell.id)
-        record = found[cell.id]
-        if record is not None:
-            named = asdict(cell) | {"metric": plan.metric}
-            records.append(replace(record, **named))
-    return records
+    records = {name: find_record(study, name) for name in {cell.id for cell in plan.cells}}
+    cells = ((cell, records[cell.id]) for cell in plan.cells)
+    return [replace(record, **asdict(cell), metric=plan.metric) for cell, record in cells if record is not None]
 
 
 def read_predictions(record: Record) -> list[dict[str, Any]]:
-    """One entry for each test row; none where scored pairs of other files are the test."""
+    """One entry for each test row, where something is predicted for single rows.
+
+    ``row`` (from 0, among the usable rows of the data file), ``text`` or ``text_a`` and ``text_b``, then ``label``,
+    ``predicted`` and ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for
+    pairs; for triplets ``anchor``, ``positive``, ``negative`` and both cosines. None for scored pairs of other files.
+    """
     return _lines(_folder(record) / PREDICTIONS)
 
 
@@ -410,15 +329,17 @@ def read_plan(study: Path) -> Plan:
     if values.get("format") != FORMAT:
         raise OutputError(f"{path}: format {values.get('format')!r} is not {FORMAT}; use the nearfar that wrote it.")
     try:
-        data = tuple(
-            DataSet(**{**entry, "limits": tuple(entry["limits"]), "labels": tuple(entry["labels"])})
-            for entry in values["data"]
-        )
+        data = (entry | {key: tuple(entry[key]) for key in ("limits", "labels")} for entry in values["data"])
         return Plan(
-            name=values["name"], metric=values["metric"], baseline=values["baseline"], seeds=tuple(values["seeds"]),
-            folds=values["folds"], data=data, contenders=values["contenders"],
+            name=values["name"],
+            metric=values["metric"],
+            baseline=values["baseline"],
+            seeds=tuple(values["seeds"]),
+            folds=values["folds"],
+            data=tuple(DataSet(**entry) for entry in data),
+            contenders=values["contenders"],
             cells=tuple(Cell(**entry) for entry in values["cells"]),
-        )  # fmt: skip
+        )
     except (KeyError, TypeError) as cause:
         raise OutputError(
             f"{path}: this is no study of nearfar ({cause}). Remove it, and run the study again."
@@ -462,5 +383,5 @@ def journals(folder: Path) -> list[Path]:
     single = folder / JOURNAL
     if single.is_file():
         return [single]
-    found = folder.glob(JOURNAL.replace(".", "-*.", 1))
-    return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))
+    staged = folder.glob(JOURNAL.replace(".", "-*.", 1))
+    return sorted(staged, key=lambda path: int(path.stem.rpartition("-")[2]))

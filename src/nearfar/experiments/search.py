@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from nearfar.data import Records, folds, holdout
 from nearfar.errors import NearfarError, SettingError
-from nearfar.experiments.records import SearchPoint, Setting, Settings
+from nearfar.experiments.results import SearchPoint, Setting, Settings
 from nearfar.experiments.runs import train
 from nearfar.experiments.study_schema import Choices, Range, Search
 from nearfar.experiments.trial import Trial

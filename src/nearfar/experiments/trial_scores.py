@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -18,8 +18,9 @@ from nearfar.experiments.diagnostics import (
     pretrained_vectors,
     same_class_pairs,
 )
-from nearfar.experiments.records import MAP, PREDICTIONS, Files, Prediction, Result, map_bytes
-from nearfar.experiments.rows import Split
+from nearfar.experiments.records import MAP, PREDICTIONS, map_bytes
+from nearfar.experiments.results import Files, Result
+from nearfar.experiments.rows import Split, columns_of
 from nearfar.experiments.suites import Examined, examine
 from nearfar.experiments.trial import Trial
 
@@ -95,24 +96,16 @@ def measure_pairs(model: Model, part: Split) -> tuple[Result, Files]:
                 "the decision threshold is the best threshold of the training rows, for there were no dev rows"
             )
     report, more = measure(model, test, thresholds=thresholds, batch_size=BATCH)
-    texts, columns = distinct(test.texts)
-    first, *others = columns
+    texts, (first, *others) = distinct(test.texts)
     both = score_pairs(
         model.model, model.tokenize(texts), np.tile(first, len(others)), np.concatenate(others), batch_size=BATCH
     )
-    names = ("text_a", "text_b") if len(others) == 1 else ("anchor", "positive", "negative")
-    predictions: list[Prediction] = []
-    for place, (row, cosines) in enumerate(zip(part.rows, both.reshape(len(others), -1).T.tolist(), strict=True)):
-        line: Prediction = {"row": row}
-        line.update({name: test.texts[at][place] for at, name in enumerate(names)})  # type: ignore[typeddict-item]
-        if test.labels is not None:
-            line["label"] = test.labels[place]
-        if test.scores is not None:
-            line["score"] = test.scores[place]
-        rounded = [round(cosine, 6) for cosine in cosines]
-        line["predicted"] = rounded[0] if len(rounded) == 1 else rounded
-        predictions.append(line)
-    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in predictions)
+    cosines = [[round(cosine, 6) for cosine in row] for row in both.reshape(len(others), -1).T.tolist()]
+    columns: dict[str, Sequence[object]] = {"row": part.rows}
+    columns |= {name: values for key, (name, values) in columns_of(test).items() if not key.endswith("_id")}
+    columns["predicted"] = [row[0] if len(row) == 1 else row for row in cosines]
+    entries = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
     result: Result = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": [*notes, *more]}
     return result, {PREDICTIONS: lines.encode()}
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from nearfar.data import Records
 from nearfar.errors import NearfarError
-from nearfar.experiments.records import JOURNAL, PREDICTIONS, Files, Record, Result, journals
+from nearfar.experiments.records import JOURNAL, PREDICTIONS, Record, journals
+from nearfar.experiments.results import Files, Result
 from nearfar.experiments.rows import Split, digest_of, rows_of, split
 from nearfar.experiments.runs import recipe_of, train, train_tasks
 from nearfar.experiments.search import choose_settings
