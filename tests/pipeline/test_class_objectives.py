@@ -21,7 +21,7 @@ from nearfar.evaluation import embed_table
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.defaults import check_objective, choose
-from nearfar.pipeline.heads import fit_head
+from nearfar.pipeline.heads import TrainingRows, fit_head
 from nearfar.pipeline.loaders import side_by_side
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.stages import plan_stages
@@ -81,7 +81,7 @@ def test_a_cross_entropy_without_weight_trains_no_head_so_one_is_fitted(objectiv
     """A head that nothing teaches would guess; the fitted one knows the training texts."""
     train = write_texts(tmp_path / "texts.csv", 48)
     recipe = recipe_of(train, objective, data={"test": str(train)})
-    summary = train_recipe(recipe, tmp_path / "model")
+    summary = train_recipe(recipe, tmp_path / "model", callbacks=[console_callback()])
     said = " ".join(capsys.readouterr().err.split())
 
     assert "gives its cross-entropy no weight here" in said
@@ -91,7 +91,9 @@ def test_a_cross_entropy_without_weight_trains_no_head_so_one_is_fitted(objectiv
     assert (nearfar.load(tmp_path / "model").card.head or {})["kind"] == kind
     assert summary.report("test").scores["accuracy"] > 0.9
     with pytest.raises(SettingError, match=r'head.kind is "trained", but .* gives its cross-entropy no weight'):
-        train_recipe(recipe_of(train, objective, head={"kind": "trained"}), tmp_path / "trained")
+        train_recipe(
+            recipe_of(train, objective, head={"kind": "trained"}), tmp_path / "trained", callbacks=[console_callback()]
+        )
 
 
 def test_a_little_cross_entropy_trains_a_head():
@@ -237,8 +239,8 @@ def test_a_fitted_head_never_says_a_class_without_training_texts(kind, present):
     texts = [f"{('apple', 'saw', 'horse', 'river')[n % 4]} number {n}" for n in range(24)]
     table = tokenize(built.tokenizer, [texts], max_length=16)
     places = np.arange(24) % len(present)
-    head = fit_head(kind, built.model, table, np.array(present)[places], 4)
-    alone = fit_head(kind, built.model, table, places, len(present))
+    head = fit_head(kind, built.model, TrainingRows(table, np.array(present)[places], 4))
+    alone = fit_head(kind, built.model, TrainingRows(table, places, len(present)))
     vectors = torch.from_numpy(embed_table(built.model, table, batch_size=8))
     vectors = torch.cat([vectors, -vectors])  # also where every center is far
     found = head(vectors).softmax(dim=1)

@@ -12,7 +12,7 @@ from tests.training.modules import loss_module
 from nearfar.encoding import build, make_head, tokenize
 from nearfar.evaluation import embed_table
 from nearfar.objectives import CrossEntropy, LabelAware, ProxyNCA
-from nearfar.pipeline.heads import STRENGTH, fit_head
+from nearfar.pipeline.heads import STRENGTH, TrainingRows, fit_head
 from nearfar.pipeline.rows import Rows, distinct
 from nearfar.pipeline.stages import Stage
 from nearfar.recipe import Data, Recipe
@@ -28,7 +28,7 @@ def fitted(kind, labels, classes):
     table = tokenize(built.tokenizer, [TEXTS], max_length=32)
     vectors = embed_table(built.model, table, batch_size=8)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return fit_head(kind, built.model, table, labels, classes), torch.from_numpy(vectors), unit
+    return fit_head(kind, built.model, TrainingRows(table, labels, classes)), torch.from_numpy(vectors), unit
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -239,17 +239,17 @@ def _usage(card: Card) -> list[str]:
 
 def _by_hand(card: Card) -> str:
     kind = "linear" if card.head is None else card.head["kind"]
-    pooled = f"the {card.pooling}-pooled vector"
-    if kind == "linear":
-        return (
-            "apply `head.linear.weight` and `head.linear.bias` of `nearfar.safetensors` "
-            f"to {pooled} before normalization."
-        )
-    if kind == "logistic":
-        return f"apply `head.weight` and `head.bias` of `nearfar.safetensors` to {pooled}, L2-normalized."
-    if kind == "nearest-center":
-        return f"find the row of `head.centers` in `nearfar.safetensors` nearest to {pooled}, L2-normalized."
-    return f"compare {pooled}, L2-normalized, with the vectors under `head.` in `nearfar.safetensors`."
+    return _COMPUTATIONS[kind].format(pooled=f"the {card.pooling}-pooled vector")
+
+
+_COMPUTATIONS = {
+    "linear": "apply `head.linear.weight` and `head.linear.bias` of `nearfar.safetensors` to {pooled} before "
+    "normalization.",
+    "logistic": "apply `head.weight` and `head.bias` of `nearfar.safetensors` to {pooled}, L2-normalized.",
+    "nearest-center": "find the row of `head.centers` in `nearfar.safetensors` nearest to {pooled}, L2-normalized.",
+    "neighbors": "compare {pooled}, L2-normalized, with the vectors under `head.` in `nearfar.safetensors`.",
+}
+"""How each head computes logits from a text vector."""
 
 
 def _base_name(source: str) -> str:

@@ -20,7 +20,7 @@ from nearfar.evaluation.evaluators import evaluate
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import are_few
-from nearfar.pipeline.heads import fit_head
+from nearfar.pipeline.heads import TrainingRows, fit_head
 from nearfar.pipeline.loaders import company, make_loader, twins
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import JOURNAL
@@ -247,11 +247,8 @@ class EncoderRun:
 
     def _fitted_head(self, recipe: Recipe) -> Head:
         kind: Any = recipe.head.kind
-        train = self.rows["train"]
-        head = fit_head(
-            kind, self.model, train.table, train.labels, len(self.plan.data.classes), neighbors=recipe.head.neighbors,
-            batch_size=EVALUATION_BATCH,
-        )  # fmt: skip
+        rows = TrainingRows(self.rows["train"].table, self.rows["train"].labels, len(self.plan.data.classes))
+        head = fit_head(kind, self.model, rows, neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH)
         return head.to(next(self.model.parameters()).device)
 
     def evaluators(self, *, fit: Recipe | None = None) -> dict[str, Callable[[], dict[str, Report]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -18,26 +20,46 @@ STRENGTH = 10.0
 """Inverse of the logistic head's L2 penalty; docs/why/few-shot-defaults.md has the comparison."""
 
 
+@dataclass(frozen=True)
+class TrainingRows:
+    """The labeled texts that a head is fitted to."""
+
+    table: TokenTable
+    labels: NDArray[np.int64]
+    classes: int
+
+
 def fit_head(
-    kind: FittedHead, model: TextModel, table: TokenTable, labels: NDArray[np.int64], classes: int, *,
-    neighbors: int = 5, batch_size: int = 64,
-) -> Head:  # fmt: skip
-    """A head for the model as it is now, from the vectors of the training texts; classes without any are never it."""
-    vectors = _normalized(embed_table(model, table, batch_size=batch_size))
-    if kind == "logistic":
-        return _logistic(vectors, labels, classes)
-    if kind == "nearest-center":
-        head = CenterHead(vectors.shape[1], classes)
-        for number in np.unique(labels):
-            head.centers[number] = torch.from_numpy(vectors[labels == number].mean(axis=0))
-        return head
-    votes = NeighborHead(vectors.shape[1], classes, rows=len(vectors), neighbors=neighbors)
-    votes.vectors.copy_(torch.from_numpy(vectors))
-    votes.labels.copy_(torch.from_numpy(labels))
-    return votes
+    kind: FittedHead, model: TextModel, rows: TrainingRows, *, neighbors: int = 5, batch_size: int = 64
+) -> Head:
+    """A head for the present weights of a model; a class without training texts is never predicted.
+
+    Args:
+        kind: a logistic regression, the nearest class center (prototype), or the nearest neighbors.
+        model: the encoder.
+        rows: the training texts and their classes.
+        neighbors: how many neighbors vote.
+        batch_size: texts that are encoded together.
+    """
+    vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
+    return _FITS[kind](vectors, rows.labels, rows.classes, neighbors)
 
 
-def _logistic(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> LogisticHead:
+def _centers(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int, _neighbors: int) -> CenterHead:
+    head = CenterHead(vectors.shape[1], classes)
+    for number in np.unique(labels):
+        head.centers[number] = torch.from_numpy(vectors[labels == number].mean(axis=0))
+    return head
+
+
+def _votes(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int, neighbors: int) -> NeighborHead:
+    head = NeighborHead(vectors.shape[1], classes, rows=len(vectors), neighbors=neighbors)
+    head.vectors.copy_(torch.from_numpy(vectors))
+    head.labels.copy_(torch.from_numpy(labels))
+    return head
+
+
+def _logistic(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int, _neighbors: int) -> LogisticHead:
     from sklearn.linear_model import LogisticRegression
 
     fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, labels)
@@ -56,3 +78,10 @@ def _normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
     return unit
+
+
+_FITS: dict[FittedHead, Callable[[NDArray[np.float32], NDArray[np.int64], int, int], Head]] = {
+    "logistic": _logistic,
+    "nearest-center": _centers,
+    "neighbors": _votes,
+}

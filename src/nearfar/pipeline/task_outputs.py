@@ -73,12 +73,9 @@ def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
     """(n,) what the outputs of a task should be, of rows with labels or scores."""
     wanted = "score" if card.labels is None else "label"
     if (records.scores if card.labels is None else records.labels) is None:
-        problem = Problem(
-            records.source, f"task {card.name!r} is measured by {wanted}s, and the file has no {wanted} column",
-            f"Name the column: --{wanted}, or {wanted} in [task.data].",
-            line=records.lines[0] if records.lines else None,
-        )  # fmt: skip
-        raise DataError([problem])
+        message = f"task {card.name!r} is measured by {wanted}s, and the file has no {wanted} column"
+        remedy = f"Name the column: --{wanted}, or {wanted} in [task.data]."
+        raise DataError([Problem(records.source, message, remedy, line=records.lines[0] if records.lines else None)])
     if card.labels is None:
         inside = all(card.low <= score <= card.high for score in records.scores or ())
         values, _ = unit_scores(records, low=card.low, high=card.high) if inside else unit_scores(records)
@@ -91,18 +88,15 @@ def truth_of(card: TaskCard, records: Records) -> NDArray[Any]:
 
 def _check_labels(card: TaskCard, known: tuple[str, ...], records: Records) -> None:
     """Refuse labels that the task does not have, each of them once."""
-    strange: dict[str, list[int]] = {}
+    unknown: dict[str, list[int]] = {}
     for label, line in zip(records.labels or (), records.lines, strict=True):
         if label not in known:
-            strange.setdefault(label, []).append(line)
-    shown = ", ".join(known[:12]) + (" ..." if len(known) > 12 else "")
-    problems = [
-        Problem(
-            records.source, f"task {card.name!r} does not know this label, in {counted(len(lines), 'row')}",
-            f"It knows: {shown}.", line=lines[0], value=label,
-        )
-        for label, lines in strange.items()
-    ]  # fmt: skip
+            unknown.setdefault(label, []).append(line)
+    remedy = f"It knows: {', '.join(known[:12])}{' ...' if len(known) > 12 else ''}."
+    problems = []
+    for label, lines in unknown.items():
+        message = f"task {card.name!r} does not know this label, in {counted(len(lines), 'row')}"
+        problems.append(Problem(records.source, message, remedy, line=lines[0], value=label))
     if problems:
         raise DataError(problems)
 

@@ -281,16 +281,9 @@ def with_memory(recipe: TaskRecipe, data: object) -> tuple[TaskRecipe, dict[str,
 def schedule_of(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
     """The order in which the batches of the tasks come; ``sizes`` are their numbers of batches."""
     table, usual = recipe.schedule, TaskSchedule()
-    sampled = table.kind in ("sampled", "annealed")
-    for name, fits in (
-        ("order", not sampled),
-        ("weights", sampled),
-        ("steps", sampled),
-        ("sampling", table.kind == "sampled"),
-        ("temperature", table.kind == "sampled"),
-        ("drop", table.kind == "annealed"),
-    ):
-        if getattr(table, name) != getattr(usual, name) and not fits:
+    reads = _SCHEDULE_KEYS[table.kind]
+    for name in ("order", "weights", "steps", "sampling", "temperature", "drop"):
+        if getattr(table, name) != getattr(usual, name) and name not in reads:
             raise SettingError(f'schedule.{name} changes nothing where schedule.kind is "{table.kind}"; remove it.')
     try:
         return _schedule(table, sizes, epochs, stream(recipe.seed, "turns"))
@@ -298,17 +291,24 @@ def schedule_of(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Sched
         raise SettingError(f"[schedule]: {error}") from None
 
 
+_SCHEDULE_KEYS = {
+    "sequential": ("order",),
+    "round-robin": ("order",),
+    "annealed": ("weights", "steps", "drop"),
+    "sampled": ("weights", "steps", "sampling", "temperature"),
+}
+"""The keys that each kind of schedule reads."""
+
+
 def _schedule(table: TaskSchedule, sizes: dict[str, int], epochs: int, seed: int) -> Schedule:
-    if table.kind == "sequential":
-        return Sequential(tasks=sizes, epochs=epochs, order=table.order)
-    if table.kind == "round-robin":
-        return RoundRobin(tasks=sizes, order=table.order)
-    weights, steps = table.weights, table.steps
-    if table.kind == "annealed":
-        return Annealed(tasks=sizes, seed=seed, epochs=epochs, drop=table.drop, weights=weights, steps=steps)
-    return Sampled(
-        tasks=sizes, seed=seed, by=table.sampling, temperature=table.temperature, weights=weights, steps=steps
-    )
+    shares: dict[str, Any] = {"tasks": sizes, "seed": seed, "weights": table.weights, "steps": table.steps}
+    kinds: dict[str, Callable[[], Schedule]] = {
+        "sequential": lambda: Sequential(tasks=sizes, epochs=epochs, order=table.order),
+        "round-robin": lambda: RoundRobin(tasks=sizes, order=table.order),
+        "annealed": lambda: Annealed(**shares, epochs=epochs, drop=table.drop),
+        "sampled": lambda: Sampled(**shares, by=table.sampling, temperature=table.temperature),
+    }
+    return kinds[table.kind]()
 
 
 def _check_surgery(recipe: TaskRecipe) -> None:

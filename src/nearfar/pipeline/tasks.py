@@ -73,7 +73,7 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
         _, note = unit_scores(data.train, low=low, high=high)
         notes += [note] if note else []
     elif head == "cosine":
-        labels = _no_and_yes(data.train)
+        labels = _binary_labels(data.train)
     else:
         labels = data.classes  # those that data.limit leaves out, too: dev and test rows have them
     card = TaskCard(task.name, kind, _described(chosen), metric, labels, low, high)
@@ -169,19 +169,13 @@ def _metric(task: Task, row_type: RowType, head: str) -> Any:
 
 def _described(task: Task) -> dict[str, Any]:
     """The head as the card has it."""
-    head = task.head
-    if head.kind == "cosine":
-        return {"kind": "cosine"}
-    own: dict[str, Any] = {"kind": head.kind, "dropout": head.dropout}
-    if head.kind == "concat":
-        own |= {"difference": head.difference, "product": head.product}
-    elif head.kind != "linear":
-        own["symmetric"] = head.symmetric
-    return own
+    settings = {"cosine": (), "linear": ("dropout",), "concat": ("dropout", "difference", "product")}
+    names = settings.get(task.head.kind, ("dropout", "symmetric"))  # the others are joint heads
+    return {"kind": task.head.kind, **{name: getattr(task.head, name) for name in names}}
 
 
-def _no_and_yes(records: Records) -> tuple[str, str]:
-    """The labels of pairs that do not belong together and of those that do."""
+def _binary_labels(records: Records) -> tuple[str, str]:
+    """The labels of negative and of positive pairs."""
     names = dict(zip(pair_targets(records), records.labels or (), strict=True))
     return names.get(0.0, "0"), names.get(1.0, "1")
 

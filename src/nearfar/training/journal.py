@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.files import write_errors
+from nearfar.training.contracts import StepEntry
 
 
 class Journal:
@@ -48,6 +49,26 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return entries
+
+
+def tracker_values(entry: StepEntry) -> dict[str, float]:
+    """A step as trackers take it."""
+    values: dict[str, dict[str, float]] = {
+        "parts": entry["parts"],
+        "temperatures": entry.get("temperatures", {}),
+        "masked": {name: float(count) for name, count in entry.get("masked", {}).items()},
+        "tasks": {name: task["loss"] for name, task in entry.get("tasks", {}).items()},
+        "cosine": {pair: each["cosine"] or 0.0 for pair, each in entry.get("surgery", {}).items() if each["steps"]},
+        "task_weight": entry.get("task_weights", {}),
+        "learning_rate": entry["learning_rates"],
+    }
+    flat: dict[str, float] = {
+        "train/loss": entry["loss"],
+        "train/gradient_norm": entry["gradient_norm"],
+        "train/texts_per_second": entry["texts_per_second"],
+        "train/epoch": entry["epoch"],
+    }
+    return flat | {f"train/{kind}/{name}": value for kind, named in values.items() for name, value in named.items()}
 
 
 def _plain(value: object) -> object:

@@ -22,7 +22,7 @@ from nearfar.seeds import stream
 from nearfar.training.checkpoints import Checkpoint, CheckpointStore
 from nearfar.training.contracts import BatchLoader, Best, Callback, Evaluate, Evaluated, EvaluationEntry, StepEntry
 from nearfar.training.gather import same_start
-from nearfar.training.journal import Journal
+from nearfar.training.journal import Journal, tracker_values
 from nearfar.training.lazy_adamw import lazy_rows
 from nearfar.training.loss_module import LossModule
 from nearfar.training.optimizer import (
@@ -226,7 +226,7 @@ class _Run:
 
     def report_step(self, entry: StepEntry) -> None:
         self.files.journal.write(entry)
-        self.accelerator.log(_flat(entry), step=entry["step"])
+        self.accelerator.log(tracker_values(entry), step=entry["step"])
         for callback in self.callbacks:
             callback.step(entry)
 
@@ -356,26 +356,6 @@ def _entry(progress: Progress, plan: Plan, result: StepResult, rates: dict[str, 
         "seconds": progress.seconds,
         **result.details,
     }
-
-
-def _flat(entry: StepEntry) -> dict[str, float]:
-    """A step as trackers take it."""
-    values: dict[str, dict[str, float]] = {
-        "parts": entry["parts"],
-        "temperatures": entry.get("temperatures", {}),
-        "masked": {name: float(count) for name, count in entry.get("masked", {}).items()},
-        "tasks": {name: task["loss"] for name, task in entry.get("tasks", {}).items()},
-        "cosine": {pair: each["cosine"] or 0.0 for pair, each in entry.get("surgery", {}).items() if each["steps"]},
-        "task_weight": entry.get("task_weights", {}),
-        "learning_rate": entry["learning_rates"],
-    }
-    flat: dict[str, float] = {
-        "train/loss": entry["loss"],
-        "train/gradient_norm": entry["gradient_norm"],
-        "train/texts_per_second": entry["texts_per_second"],
-        "train/epoch": entry["epoch"],
-    }
-    return flat | {f"train/{kind}/{name}": value for kind, named in values.items() for name, value in named.items()}
 
 
 def _any_process(accelerator: Accelerator, *, asked: bool) -> bool:
