@@ -92,7 +92,7 @@ def jobs(settings: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
 
 def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any]:
     import nearfar
-    from nearfar.pipeline.whitened_model import straightened
+    from nearfar.pipeline.whitened_model import whiten
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -104,7 +104,7 @@ def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.
             train = drawn(corpus, name, seed, settings)
             texts = len(train)
             if name == "whitening":
-                model, _ = straightened(nearfar.load(opened), train.texts[0], method="whitening")
+                model, _ = whiten(nearfar.load(opened), train.texts[0], method="whitening")
             else:
                 model = trained(opened, corpus, name, seed, train, folder)
         seconds = time.process_time() - began

@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer
 from tests.cli.test_pairs import call
 
 import nearfar
-from nearfar.cli import geometry as command
+from nearfar.cli import embed
+from nearfar.cli.geometry_tables import bins_per_line
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.evaluation.geometry import CosineHistogram
@@ -89,21 +90,21 @@ def directions(vectors: np.ndarray) -> np.ndarray:
 
 def test_every_measure_is_that_of_the_vectors_of_the_model(monkeypatch):
     """In windows that end unevenly."""
-    monkeypatch.setattr(command, "WINDOW", 7)
+    monkeypatch.setattr(embed, "WINDOW", 7)
     out, errors = good("geometry", "toy", "texts.txt", "--pairs", "sts.jsonl", "--json")
     found = json.loads(out)["model"]
     model = nearfar.load("toy")
     vectors = model.embed(TEXTS)
-    like = [row for row in PAIRS if row["score"] >= 4]
-    sides = [model.embed([row[side] for row in like]) for side in ("text_a", "text_b")]
+    positive = [row for row in PAIRS if row["score"] >= 4]
+    sides = [model.embed([row[side] for row in positive]) for side in ("text_a", "text_b")]
 
     assert found["alignment"] == pytest.approx(alignment(*sides), abs=1e-5)
     assert found["uniformity"] == pytest.approx(uniformity(vectors).value, abs=1e-5)
     assert found["anisotropy"] == pytest.approx(anisotropy(vectors), abs=1e-5)
     assert found["effective_rank"] == pytest.approx(effective_rank(vectors), rel=1e-4)
-    assert (found["rows"], found["positives"], found["exact"]) == (len(TEXTS), len(like), True)
-    assert sum(found["histogram"]["positive"]) == len(like)
-    assert f"{len(like)} of 10 pairs count as like: a score of 4 or more on a scale from 0 to 5" in errors
+    assert (found["rows"], found["positives"], found["exact"]) == (len(TEXTS), len(positive), True)
+    assert sum(found["histogram"]["positive"]) == len(positive)
+    assert f"{len(positive)} of 10 pairs are positive: a score of 4 or more on a scale from 0 to 5" in errors
 
 
 def test_the_table_has_measures_layers_and_bars():
@@ -111,10 +112,10 @@ def test_the_table_has_measures_layers_and_bars():
 
     assert f"texts.txt: {len(TEXTS)} vectors of 64 numbers" in out
     assert all(name in out for name in ("alignment", "uniformity", "anisotropy", "effective rank"))
-    assert "behind" in out
+    assert "after" in out
     assert "embeddings" in out
     assert "layer 2" in out
-    assert "like pairs (6)" in out
+    assert "positive pairs (6)" in out
     assert f"random pairs ({len(TEXTS) * (len(TEXTS) - 1) // 2:,})" in out
     assert "█" in out
 
@@ -169,9 +170,9 @@ def test_a_narrow_cone_has_finer_bars_for_both_models_alike():
     def histogram(counts: np.ndarray) -> CosineHistogram:
         return CosineHistogram(tuple(np.linspace(-1, 1, 41).tolist()), (0,) * 40, tuple(counts.tolist()))
 
-    assert command._step([histogram(narrow)]) == 1
-    assert command._step([histogram(narrow), histogram(wide)]) == 2
-    assert command._step([histogram(np.zeros(40, dtype=int))]) == 1
+    assert bins_per_line([histogram(narrow)]) == 1
+    assert bins_per_line([histogram(narrow), histogram(wide)]) == 2
+    assert bins_per_line([histogram(np.zeros(40, dtype=int))]) == 1
     out, _ = good("geometry", "toy", "texts.txt", "--before", "toy")
     assert "│ +0.95 │" in out
 
@@ -187,24 +188,24 @@ def test_pairs_with_labels_and_pairs_without_anything_are_positives(tmp_path):
     _, labeled = good("geometry", "toy", "texts.txt", "--pairs", "labeled.jsonl")
     _, bare = good("geometry", "toy", "texts.txt", "--pairs", str(tmp_path / "bare.jsonl"))
 
-    assert "20 of 40 pairs count as like: those that belong together" in labeled
-    assert "10 of 10 pairs count as like: all of them" in bare
+    assert "20 of 40 pairs are positive: by their labels" in labeled
+    assert "10 of 10 pairs are positive: all of them" in bare
 
 
-def test_pairs_none_of_which_are_like_give_no_alignment(tmp_path):
-    write(str(tmp_path / "unlike.jsonl"), [{"text_a": row["text_a"], "text_b": "x", "label": 0} for row in PAIRS])
-    out, errors = good("geometry", "toy", "texts.txt", "--pairs", str(tmp_path / "unlike.jsonl"), "--json")
+def test_pairs_none_of_which_are_positive_give_no_alignment(tmp_path):
+    write(str(tmp_path / "negative.jsonl"), [{"text_a": row["text_a"], "text_b": "x", "label": 0} for row in PAIRS])
+    out, errors = good("geometry", "toy", "texts.txt", "--pairs", str(tmp_path / "negative.jsonl"), "--json")
     found = json.loads(out)["model"]
 
     assert (found["alignment"], found["positives"], sum(found["histogram"]["positive"])) == (None, 0, 0)
-    assert "0 of 10 pairs count as like" in errors
+    assert "0 of 10 pairs are positive" in errors
     assert "so there is no alignment" in errors
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("texts.txt", "--pairs", "texts.txt"), "Call the columns of the pairs text_a and text_b"),
+        (("texts.txt", "--pairs", "texts.txt"), "Name the columns of the pairs text_a and text_b"),
         (("missing.txt",), "missing.txt: there is no such file"),
         (("-", "--pairs", "-"), "only one file can come from standard input"),
         (("texts.txt", "--before", "./nowhere"), "there is no such folder"),
@@ -265,7 +266,7 @@ def test_whitening_makes_these_very_texts_balanced(tmp_path):
 
 
 def test_the_folder_says_what_it_is_and_forgets_the_threshold(tmp_path):
-    """A threshold of the cosines before means nothing behind the map."""
+    """A threshold of the cosines before means nothing after the map."""
     out = tmp_path / "white"
     assert "threshold" in nearfar.load("trained").card.task
     _, errors = good("whiten", "trained", "texts.txt", "--out", str(out), "--dims", "4")
@@ -273,18 +274,21 @@ def test_the_folder_says_what_it_is_and_forgets_the_threshold(tmp_path):
 
     assert card.transform == {"kind": "whitening", "dims": 4, "texts": len(TEXTS)}
     assert card.task == {"kind": "pairs"}
-    assert "the threshold of the model's dev rows is left out" in errors
-    assert "a whitening, fitted to 90 texts: vectors have 4 numbers" in (out / "README.md").read_text()
+    assert "the decision threshold from the dev rows is dropped" in errors
+    assert (
+        "A whitening after the pooling, fitted to 90 texts, gives vectors of 4 numbers"
+        in (out / "README.md").read_text()
+    )
     assert card.objective == nearfar.load("trained").card.objective
 
 
-def test_a_second_map_is_fitted_behind_the_first(tmp_path):
+def test_a_second_map_is_fitted_after_the_first(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     good("whiten", "toy", "texts.txt", "--out", str(first), "--method", "all-but-the-top")
     _, errors = good("whiten", str(first), "texts.txt", "--out", str(second), "--dims", "8")
     vectors = nearfar.load(second).embed(TEXTS).astype(np.float64)
 
-    assert "fitted behind it, and both are stored as one" in errors
+    assert "fitted after it, and both are stored as one" in errors
     np.testing.assert_allclose(vectors.mean(axis=0), np.zeros(8), atol=1e-3)
     np.testing.assert_allclose(np.cov(vectors.T, bias=True), np.eye(8), atol=2e-3)
     assert nearfar.load(second).card.transform["before"]["kind"] == "all-but-the-top"
@@ -322,7 +326,7 @@ def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, mo
     whole, pieces = (nearfar.load(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
     np.testing.assert_allclose(pieces @ pieces.T, whole @ whole.T, atol=1e-3)
     told: list[int] = []
-    whitened_model.straightened(nearfar.load("toy"), TEXTS, method="whitening", watch=told.append)
+    whitened_model.whiten(nearfar.load("toy"), TEXTS, method="whitening", progress=told.append)
     assert told == [40, 80, 90]
 
 
@@ -339,11 +343,11 @@ def test_few_texts_are_told(tmp_path):
     [
         (("texts.txt", "--method", "whitning"), "Did you mean 'whitening'?"),
         (("texts.txt", "--dims", "65"), "dims must be between 1 and 64"),
-        (("texts.txt", "--dims", "3", "--method", "all-but-the-top"), "--dims is of whitening"),
-        (("texts.txt", "--remove", "3"), "--remove is of all-but-the-top"),
+        (("texts.txt", "--dims", "3", "--method", "all-but-the-top"), "--dims is for whitening"),
+        (("texts.txt", "--remove", "3"), "--remove is for all-but-the-top"),
         (("texts.txt", "--remove", "64", "--method", "all-but-the-top"), "nothing is left"),
-        (("one.txt",), "one.txt: a map is fitted to texts that differ, and there is only one (got 'one text')"),
-        (("same.txt",), "same.txt: a map is fitted to texts that differ, and there is only one (got 'the same')"),
+        (("one.txt",), "one.txt: a map is fitted to different texts, and there is only one (got 'one text')"),
+        (("same.txt",), "same.txt: a map is fitted to different texts, and there is only one (got 'the same')"),
         (("missing.txt",), "there is no such file"),
     ],
 )

@@ -336,7 +336,7 @@ def test_mine_is_the_same_for_the_same_seed():
 
 
 def test_mine_writes_balanced_pairs_at_the_ranks_of_the_paper():
-    """Ranks 101, 102 and so on; as many yes as no; what was passed over is said."""
+    """Ranks 101, 102 and so on; as many yes as no; what was skipped is said."""
     write("many.jsonl", [{"text": f"text {n} about a {THINGS[n % 7]}"} for n in range(130)])
     code, _, errors = call(
         "mine", "toy", "pairs-train.jsonl", "--corpus", "many.jsonl", "--positions", "powers", "--as", "pairs",
@@ -358,26 +358,26 @@ def test_mine_writes_balanced_pairs_at_the_ranks_of_the_paper():
 def test_mine_says_how_many_its_filters_left_out():
     base = ["mine", "toy", "positives-train.jsonl", "--positions", "1-30", "--per-anchor", "30", "--as", "pairs"]
     _, out, plain = call(*base, "--out", "-")
-    assert "left out by" not in plain
+    assert "excluded by" not in plain
     pairs = [row for row in lines_of(out) if not row["label"]]
     near = cosines("toy", [row["text_a"] for row in pairs], [row["text_b"] for row in pairs])
     limit = float(np.median(near)) + 1e-6
     _, out, errors = call(*base, "--max-score", str(limit), "--out", "-")
     left = [row for row in lines_of(out) if not row["label"]]
     assert left == [row for row, score in zip(pairs, near, strict=True) if score <= limit]
-    assert f"note: {len(pairs) - len(left):,} documents left out by --max-score" in errors
+    assert f"note: {len(pairs) - len(left):,} documents excluded by --max-score" in errors
     assert "fewer negatives than --per-anchor 30" in errors
     _, _, errors = call(*base, "--margin", "0", "--out", "-")
-    assert "left out by --margin" in errors
+    assert "excluded by --margin" in errors
 
 
-def test_mine_says_that_all_texts_belong_together():
+def test_mine_says_that_all_texts_are_connected_by_positive_pairs():
     """Pairs in a row join their texts, so that nobody is left to be a negative."""
     write("chain.jsonl", [{"text_a": f"number {n}", "text_b": f"number {n + 1}"} for n in range(9)])
     code, _, errors = call("mine", "toy", "chain.jsonl", "--positions", "3-8", "--out", "-")
     assert code != 0
-    assert "of 9 documents at most 0 are not known to belong to an anchor" in errors
-    assert "every text here is joined to every other" in errors
+    assert "of 9 documents at most 0 are not known positives of an anchor" in errors
+    assert "every text here is connected to every other" in errors
 
 
 # refusals

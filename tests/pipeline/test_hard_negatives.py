@@ -46,7 +46,7 @@ BELONG = {
     "a1": {"a1", "p1", "p2"}, "a2": {"a2", "a3", "p3"}, "a3": {"a2", "a3", "p3"},
     "a4": {"a4", "p4", "p6"}, "p4": {"a4", "p4", "p6"},
 }  # fmt: skip
-"""Who belongs to whom, worked out by hand: a3 shares a positive with a2, and p6 comes to a4 through p4."""
+"""Which texts are connected, worked out by hand: a3 shares a positive with a2, and p6 comes to a4 through p4."""
 POSITIVES = {"a1": ["p1", "p2"], "a2": ["p3"], "a3": ["p3"], "a4": ["p4"], "p4": ["p6"]}
 CORPUS = ["p1", "a2", "P1 ", "p6", "a1", *(f"d{number}" for number in range(140)), "p4", "p3"]
 
@@ -140,7 +140,7 @@ def test_draws_follow_from_the_seed_and_the_anchor_alone():
             assert [text for text in window if text in negatives] == negatives
 
 
-def test_case_and_blanks_do_not_hide_what_belongs_together():
+def test_case_and_blanks_do_not_hide_known_positives():
     records = pairs_of([("x", "Big Dog", 1), ("big  dog", "y", 1)])
     mined = mine(records, Vectors(), Mining(window=(1, 3)), corpus=["y", "z", "BIG DOG"])
     assert mined.negatives == {"x": ["z"], "big  dog": ["z"]}

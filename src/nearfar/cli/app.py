@@ -16,13 +16,16 @@ from nearfar.cli.check import check
 from nearfar.cli.embed import embed
 from nearfar.cli.evaluate import evaluate
 from nearfar.cli.export import export
+from nearfar.cli.geometry import geometry
 from nearfar.cli.mine import mine
 from nearfar.cli.objectives import objectives
 from nearfar.cli.predict import predict, score
+from nearfar.cli.report import report
 from nearfar.cli.reproduce import reproduce
 from nearfar.cli.search import search
 from nearfar.cli.study import study_app
 from nearfar.cli.train import train
+from nearfar.cli.whiten import whiten
 from nearfar.errors import Interrupted, NearfarError
 
 app = typer.Typer(
@@ -47,79 +50,6 @@ def _root(
     logger = logging.getLogger("nearfar")
     if not any(isinstance(handler, _Notes) for handler in logger.handlers):
         logger.addHandler(_Notes())
-
-
-def geometry(
-    model: options.Model,
-    source: options.Data,
-    pairs: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Pairs whose positives give the alignment, such as STS.")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Another model to compare with, such as the pretrained one.")
-    ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Measure every layer of the encoder, too.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random pairs, where not all are compared.")] = 0,
-    text: Annotated[str | None, typer.Option("--text", help="Column with the text.")] = None,
-    pair: options.Pair = None,
-    invalid: options.Invalid = None,
-    batch_size: options.BatchSize = 64,
-    json_: options.Json = False,
-) -> None:
-    """Measure the embedding space of a model: alignment, uniformity, anisotropy, effective rank, cosines, layers."""
-    from nearfar.cli.geometry import geometry_command
-    from nearfar.data import Layout
-
-    geometry_command(
-        model,
-        source,
-        Layout(text=text, pair=pair),
-        invalid,
-        batch_size,
-        pairs=pairs,
-        before=before,
-        layers=layers,
-        seed=seed,
-        as_json=json_,
-    )
-
-
-def whiten(
-    model: options.Model,
-    source: options.Data,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the model with the map.")],
-    method: Annotated[
-        str, typer.Option(metavar="whitening|all-but-the-top", help="The linear map to fit.")
-    ] = "whitening",
-    dims: Annotated[
-        int | None, typer.Option(min=1, help="Principal components that a whitening keeps; unset: all.")
-    ] = None,
-    remove: Annotated[
-        int | None,
-        typer.Option(min=0, help="Principal components that all-but-the-top removes; unset: a hundredth of them."),
-    ] = None,
-    text: options.Text = None,
-    pair: options.Pair = None,
-    invalid: options.Invalid = None,
-    batch_size: options.BatchSize = 64,
-    overwrite: options.Overwrite = False,
-) -> None:
-    """Whiten the embeddings of a model without training: fit a linear map to texts and store it after the pooling."""
-    from nearfar.cli.geometry import whiten_command
-    from nearfar.data import Layout
-
-    whiten_command(
-        model,
-        source,
-        out,
-        Layout(text=text, pair=pair),
-        invalid,
-        batch_size,
-        method=method,
-        dims=dims,
-        remove=remove,
-        overwrite=overwrite,
-    )
 
 
 def tune(
@@ -175,39 +105,6 @@ def tune(
         settings=tuple(overrides),
     )
     tune_command(request, workers=workers)
-
-
-def report(
-    folder: Annotated[str, typer.Argument(help="The folder of a study, or of a trained model.", metavar="STUDY|MODEL")],
-    out: Annotated[
-        str | None, typer.Option("--out", help="A file, or - for standard output; unset: report.html, tables to -.")
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="html|markdown|csv|latex",
-            help="The page, or the table for a paper; unset: by the suffix of --out (.md, .csv, .tex), else html.",
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="For a model: labeled rows to predict and map; for an encoder: texts or pairs to measure.",
-        ),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", help="For a model of several tasks: the task of --data.")
-    ] = None,
-    batch_size: options.BatchSize = 64,
-    overwrite: options.Overwrite = False,
-) -> None:
-    """Render a study or a run as one HTML page that needs no network, or as a table for a paper."""
-    from nearfar.cli.report import report_command
-
-    report_command(folder, out, form, data=data, task=task, batch_size=batch_size, overwrite=overwrite)
 
 
 for command in (

@@ -76,21 +76,23 @@ def mine(
     if oversample and form != "pairs":
         raise SettingError("--oversample repeats positive pairs, and triplets have one each; use it with --as pairs.")
     if corpus_text is not None and corpus is None:
-        raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
+        raise SettingError("--corpus-text names a column of the file in --corpus; give --corpus, too.")
     one_standard_input(source, corpus)
     check_target(out, overwrite=overwrite)
     loaded = load(model)
     require_vectors(loaded)
     records = read(source, Layout(text=text, pair=pair, label=label, score=score), invalid=choice)
-    searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
     notes = [f"{source}: {note}" for note in records.notes]
-    notes += [] if searched is None else [f"{corpus}: {note}" for note in searched.notes]
-    documents = None if searched is None else searched.texts
+    documents = None
+    if corpus is not None:
+        searched = read_corpus(corpus, text=corpus_text, invalid=choice)
+        documents = searched.texts
+        notes += [f"{corpus}: {note}" for note in searched.notes]
     mined = hard_negatives.mine(
         records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents
     )
     if not mined.found:
-        raise DataError([_nothing(corpus or source, mined, settings)])
+        raise DataError(_no_negatives(corpus or source, mined, settings))
     written = 0
 
     def write(file: IO[bytes]) -> None:
@@ -136,36 +138,34 @@ def parse_positions(text: str) -> tuple[int, int] | None:
 
 
 def _remarks(mined: Mined, settings: Mining) -> list[str]:
-    """What was passed over, one line each."""
-    bare = sum(not found for found in mined.negatives.values())
-    fewer = 0
-    if settings.per_anchor is not None:
-        fewer = sum(0 < len(found) < settings.per_anchor for found in mined.negatives.values())
-    told = (
-        (mined.known, f"{counted(mined.known, 'document')} passed over: the anchor itself, or known to belong to it"),
-        (mined.too_near, f"{counted(mined.too_near, 'document')} left out by --margin"),
-        (mined.too_high, f"{counted(mined.too_high, 'document')} left out by --max-score"),
-        (mined.beyond, f"{counted(mined.beyond, 'position')} left out: the corpus ends before"),
-        (mined.without_positive, f"{counted(mined.without_positive, 'left text')} without a positive, so no anchor"),
-        (bare, f"{counted(bare, 'anchor')} without any negative"),
-        (fewer, f"{counted(fewer, 'anchor')} with fewer negatives than --per-anchor {settings.per_anchor}"),
+    """What was skipped, one line each."""
+    counts = [len(negatives) for negatives in mined.negatives.values()]
+    bare, fewer = counts.count(0), sum(0 < count < (settings.per_anchor or 0) for count in counts)
+    remarks = (
+        (mined.known, "document", "skipped: the anchor itself, or a known positive of it"),
+        (mined.too_near, "document", "excluded by --margin"),
+        (mined.too_high, "document", "excluded by --max-score"),
+        (mined.beyond, "position", "skipped: the corpus ends before"),
+        (mined.without_positive, "left text", "without a positive, so no anchor"),
+        (bare, "anchor", "without any negative"),
+        (fewer, "anchor", f"with fewer negatives than --per-anchor {settings.per_anchor}"),
     )
-    return [text for number, text in told if number]
+    return [f"{counted(number, thing)} {remark}" for number, thing, remark in remarks if number]
 
 
-def _nothing(source: str, mined: Mined, settings: Mining) -> Problem:
+def _no_negatives(source: str, mined: Mined, settings: Mining) -> Problem:
     """Why no negative is left."""
+    first = 101 if settings.window is None else settings.window[0]
+    documents = counted(mined.documents, "document")
+    message = f"{documents}, and the positions begin at {first:,}"
+    remedy = "Give a larger --corpus, or earlier --positions, such as 1-10."
     if mined.too_near or mined.too_high:
-        message, remedy = "no document passes --margin and --max-score", "Loosen them, or look at later --positions."
-    else:
-        first = 101 if settings.window is None else settings.window[0]
-        message = f"{counted(mined.documents, 'document')}, and the positions begin at {first:,}"
-        remedy = "Give a larger --corpus, or earlier --positions, such as 1-10."
-        if mined.strangers < min(first, mined.documents):
-            message = (
-                f"of {counted(mined.documents, 'document')} at most {mined.strangers:,} are not known to belong to an "
-                f"anchor, through one positive pair or several in a row, and the positions begin at {first:,}"
-            )
-            if not mined.strangers:
-                remedy = "Give a larger --corpus; every text here is joined to every other by positive pairs."
-    return Problem(source, f"there are no negatives to be had: {message}", remedy)
+        message, remedy = "no document passes --margin and --max-score", "Loosen them, or take later --positions."
+    elif mined.allowed < min(first, mined.documents):
+        message = (
+            f"of {documents} at most {mined.allowed:,} are not known positives of an anchor, directly or through other "
+            f"positive pairs, and the positions begin at {first:,}"
+        )
+        if not mined.allowed:
+            remedy = "Give a larger --corpus; every text here is connected to every other by positive pairs."
+    return Problem(source, f"no negatives can be found: {message}", remedy)

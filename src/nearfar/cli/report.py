@@ -5,29 +5,52 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from nearfar.cli import options
 from nearfar.errors import OutputError, SettingError, did_you_mean
 from nearfar.files import unwritable, write_atomic
-from nearfar.report import FORMATS, Source, read_source, render, render_page
-from nearfar.report.page import GENERATOR
-from nearfar.report.spaces import embeds
+
+if TYPE_CHECKING:
+    from nearfar.report import Source
 
 PAGE = "report.html"
 ENDINGS = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 """The format by the ending of the file, where --format is not given."""
 
 
-def report_command(
-    folder: str,
-    out: str | None,
-    form: str | None,
-    *,
-    data: str | None,
-    task: str | None,
-    batch_size: int,
-    overwrite: bool,
+def report(
+    folder: Annotated[str, typer.Argument(help="The folder of a study, or of a trained model.", metavar="STUDY|MODEL")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="A file, or - for standard output; unset: report.html, tables to -.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="html|markdown|csv|latex",
+            help="The page, or the table for a paper; unset: by the suffix of --out (.md, .csv, .tex), else html.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="For a model: labeled rows to predict and map; for an encoder: texts or pairs to measure.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="For a model of several tasks: the task of --data.")
+    ] = None,
+    batch_size: options.BatchSize = 64,
+    overwrite: options.Overwrite = False,
 ) -> None:
-    """Write the page or the table; without ``--out`` the page goes to report.html, a table to standard output."""
+    """Render a study or a run as one HTML page that needs no network, or as a table for a paper."""
+    from nearfar.report import FORMATS, read_source, render, render_page
+
     known = ("html", *FORMATS)
     form = form or ENDINGS.get(Path(out or "").suffix.lower(), "html")
     if form not in known:
@@ -59,6 +82,7 @@ def _with_file(source: Source, data: str, task: str | None, scratch: Path, batch
     if source.home is None:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
     from nearfar.data import Layout, read
+    from nearfar.report.spaces import embeds
 
     records = read(data, Layout())
     if task is None and embeds(source.home):
@@ -81,6 +105,8 @@ def _with_run_rows(source: Source, batch_size: int) -> tuple[Source, list[str]]:
         from nearfar.report.task_mistakes import add_dev_mistakes
 
         return add_dev_mistakes(source, batch_size=batch_size)
+    from nearfar.report.spaces import embeds
+
     if source.home is None or not embeds(source.home):
         return source, []
     from nearfar.report.run_geometry import add_geometry
@@ -104,6 +130,8 @@ def _check(target: str, *, overwrite: bool) -> None:
 
 
 def _is_report(path: Path) -> bool:
+    from nearfar.report.page import GENERATOR
+
     with path.open("rb") as file:
         return f'<meta name="generator" content="{GENERATOR} '.encode() in file.read(4096)
 

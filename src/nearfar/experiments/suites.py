@@ -148,8 +148,7 @@ def examine(model: Model, records: Records, *, batch_size: int) -> Examined:
     report = evaluate_suite(model, sets, batch_size=batch_size)
     pairs = [positive_pairs(one.records) for one in sets]
     left, right = ([text for one in pairs for text in getattr(one, side)] for side in ("left", "right"))
-    chosen = sorted(generator(0, "like pairs").permutation(len(left))[:POSITIVES].tolist())
-    positives = Positives([left[place] for place in chosen], [right[place] for place in chosen], "")
+    positives = Positives(left, right).sample(POSITIVES)
     texts = list(dict.fromkeys(text for side in records.texts for text in side))
     geometry, space = space_of(model, texts, positives, batch_size=batch_size)
     notes = [f"{name}: {one.warning}" for name, one in report.sets.items() if one.warning]

@@ -138,14 +138,14 @@ def _untrained(trial: Trial, rows: Records) -> tuple[Model, Values, list[str]]:
     """The pretrained encoder of a contender, whitened by the texts where asked for; its recipe, and notes."""
     from nearfar.experiments.diagnostics import embedding_model
     from nearfar.pipeline.runtime import open_encoder
-    from nearfar.pipeline.whitened_model import check_method, straightened
+    from nearfar.pipeline.whitened_model import check_method, whiten
 
     settings = recipe_of(trial, {}, {"train": trial.source.given}).encoder
     model, notes = embedding_model(open_encoder(settings, classes=None, seed=0)), list[str]()
     if trial.untrained != "as-is":
         method = check_method(str(trial.untrained), dims=None, remove=None)
         texts = list(dict.fromkeys(text for column in rows.texts for text in column))
-        model, notes = straightened(model, texts, method=method, batch_size=BATCH)
+        model, notes = whiten(model, texts, method=method, batch_size=BATCH)
     encoder = {"name": settings.name, "pooling": model.card.pooling, "max_length": model.card.max_length}
     return model, {"encoder": encoder, "untrained": trial.untrained}, notes
 

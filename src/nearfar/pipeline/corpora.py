@@ -1,4 +1,4 @@
-"""Texts to search among, and queries to search for."""
+"""Corpora to search, and queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nearfar.errors import DataError, Problem
 
 @dataclass(frozen=True)
 class Corpus:
-    """Single texts, each with its id where the file has ids."""
+    """Single texts, with their ids where the file has ids."""
 
     texts: list[str]
     ids: list[str] | None
@@ -26,17 +26,13 @@ def read_corpus(source: str, *, text: str | None = None, invalid: Literal["refus
     """The documents of a file of single texts; rows with the same id and text, or without ids the same text, are one.
 
     Args:
-        source: any source of data, with the columns ``doc_id`` and ``doc``, or ``text``.
+        source: any data source, with the columns ``doc_id`` and ``doc``, or ``text``.
         text: the column with the text; None for the usual names.
-        invalid: what happens to rows that cannot be used.
+        invalid: what happens to invalid rows.
     """
     records = read(source, Layout(text=text), invalid=invalid)
     if records.shape != "texts":
-        problem = Problem(
-            source, f"a corpus has one text a row, and these rows are {_named(records)}",
-            "Name the column with the documents: --corpus-text.", line=records.lines[0],
-        )  # fmt: skip
-        raise DataError([problem])
+        raise _not_single(records, "a corpus", "documents: --corpus-text")
     return _distinct(records, records.documents)
 
 
@@ -44,19 +40,15 @@ def read_queries(source: str, *, text: str | None = None, invalid: Literal["refu
     """The queries of a file of single texts, one for each row, or of a ranking, each query once.
 
     Args:
-        source: any source of data, with the columns ``query_id`` and ``query``, or ``text``.
+        source: any data source, with the columns ``query_id`` and ``query``, or ``text``.
         text: the column with the text; None for the usual names.
-        invalid: what happens to rows that cannot be used.
+        invalid: what happens to invalid rows.
     """
     records = read(source, Layout(text=text), invalid=invalid)
     if records.shape == "ranking":
         return _distinct(records, records.queries)
     if records.shape != "texts":
-        problem = Problem(
-            source, f"a file of queries has one text a row, and these rows are {_named(records)}",
-            "Name the column with the queries: --text.", line=records.lines[0],
-        )  # fmt: skip
-        raise DataError([problem])
+        raise _not_single(records, "a file of queries", "queries: --text")
     return Corpus(list(records.texts[0]), records.queries, source, records.notes)
 
 
@@ -68,5 +60,7 @@ def _distinct(records: Records, ids: list[str] | None) -> Corpus:
     return Corpus([text for _, text in kept], [name for name, _ in kept], records.source, records.notes)
 
 
-def _named(records: Records) -> str:
-    return {"pairs": "pairs", "triplets": "triplets", "ranking": "a ranking", "texts": "texts"}[records.shape]
+def _not_single(records: Records, what: str, column: str) -> DataError:
+    rows = "a ranking" if records.shape == "ranking" else records.shape
+    message = f"{what} has one text a row, and these rows are {rows}"
+    return DataError(Problem(records.source, message, f"Name the column with the {column}.", line=records.lines[0]))

@@ -15,7 +15,6 @@ from nearfar.experiments.diagnostics import POSITIVES, pretrained, space_of
 from nearfar.experiments.records import Record
 from nearfar.pipeline.geometry import Positives, positive_pairs
 from nearfar.report.sources import Source, data_set
-from nearfar.seeds import generator
 
 SPLITS = ("test", "dev", "train")
 """The files of a run that are tried, in this order."""
@@ -91,9 +90,6 @@ def _positives(records: Records) -> Positives | None:
     if records.shape == "texts":
         return None
     try:
-        pairs = positive_pairs(records)
+        return positive_pairs(records).sample(POSITIVES)
     except DataError:
         return None
-    chosen = sorted(generator(0, "like pairs").permutation(len(pairs))[:POSITIVES].tolist())
-    left, right = ([side[index] for index in chosen] for side in (pairs.left, pairs.right))
-    return Positives(left, right, pairs.words)
