@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nearfar.data import Layout, locate, read, samples
+from nearfar.data import Layout, read, samples
+from nearfar.data.sources import locate
 from nearfar.errors import DataError, Problem
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.data import MAX_PROBLEMS, Layout, Records, read, rows
+from nearfar.data import Layout, Records, read, rows
+from nearfar.data.issues import MAX_PROBLEMS
 from nearfar.errors import DataError, Problem
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
-from nearfar.data.issues import MAX_PROBLEMS
 from nearfar.data.memory import named_splits, read_memory
 from nearfar.data.readers import read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.row_types import RowType, row_type_of
-from nearfar.data.sources import DataSource, locate, samples
+from nearfar.data.sources import samples
 from nearfar.data.splits import SIZES, folds, holdout, limit, per_class
 from nearfar.data.stream import Stream
 from nearfar.data.targets import (
@@ -23,9 +22,7 @@ from nearfar.data.targets import (
 )
 
 __all__ = [
-    "MAX_PROBLEMS",
     "SIZES",
-    "DataSource",
     "Examination",
     "Layout",
     "Records",
@@ -38,7 +35,6 @@ __all__ = [
     "folds",
     "holdout",
     "limit",
-    "locate",
     "named_splits",
     "pair_targets",
     "per_class",

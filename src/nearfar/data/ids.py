@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from nearfar.data.columns import Binding
@@ -29,13 +29,14 @@ def with_ids(records: Records, binding: Binding, issues: Issues) -> Records:
     if queries is None:
         queries = derived(records.texts[0])
     else:
-        _check_texts("query", binding.query, queries, queries, records.texts[0], records, issues)
+        _report("query", binding.query, queries, _second_texts(queries, records.texts[0]), records, issues)
     if documents is None:
         documents = derived(records.texts[1])
     else:
         per_query = list(zip(queries, documents, strict=True))  # each query may have its own numbers
-        _check_texts("document", binding.document, per_query, documents, records.texts[1], records, issues)
-        clash = _clash(documents, records.texts[1])
+        second = _second_texts(per_query, records.texts[1])
+        _report("document", binding.document, documents, second, records, issues)
+        clash = next(_second_texts(documents, records.texts[1]), None)
         if clash and queries[clash[0]] != queries[clash[1]]:
             reason = _two_texts(documents, clash, records)
             issues.notes.append(f"document ids are unique within a query only: {reason}")
@@ -50,46 +51,39 @@ def _single_texts(records: Records, binding: Binding, issues: Issues) -> Records
     if ids is None:
         return records
     kind, column = ("query", binding.query) if records.documents is None else ("document", binding.document)
+    second = _second_texts(ids, records.texts[0])
     if binding.strict_ids:
-        _check_texts(kind, column, ids, ids, records.texts[0], records, issues)
-        return records
-    clash = _clash(ids, records.texts[0])
-    if clash is None:
-        return records
-    issues.notes.append(f"column {column!r} is not used: {_two_texts(ids, clash, records)}")
-    return replace(records, queries=None, documents=None)
+        _report(kind, column, ids, second, records, issues)
+    elif clash := next(second, None):
+        issues.notes.append(f"column {column!r} is not used: {_two_texts(ids, clash, records)}")
+        return replace(records, queries=None, documents=None)
+    return records
 
 
-def _check_texts(
+def _second_texts(keys: Sequence[Hashable], texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The first row of a key with each row that has a further text of it."""
+    rows: dict[Hashable, dict[str, int]] = {}
+    for row, (key, text) in enumerate(zip(keys, texts, strict=True)):
+        first_rows = rows.setdefault(key, {})
+        if first_rows and normalized(text) not in first_rows:
+            yield next(iter(first_rows.values())), row
+        first_rows.setdefault(normalized(text), row)
+
+
+def _report(
     kind: str,
     column: str | None,
-    keys: Sequence[Hashable],
     ids: Sequence[str],
-    texts: Sequence[str],
+    second: Iterator[tuple[int, int]],
     records: Records,
     issues: Issues,
 ) -> None:
-    """Report every further text of an id."""
-    known: dict[Hashable, dict[str, int]] = {}
-    for key, name, text, line in zip(keys, ids, texts, records.lines, strict=True):
-        lines = known.setdefault(key, {})
-        if lines and normalized(text) not in lines:
-            message = f"the id of a {kind} that has another text on line {next(iter(lines.values()))}"
-            remedy = f"Give every {kind} its own id, and the same text in all rows."
-            issues.add(message, remedy, line=line, column=column, value=name)
-        lines.setdefault(normalized(text), line)
+    remedy = f"Give every {kind} its own id, and the same text in all rows."
+    for first, row in second:
+        message = f"the id of a {kind} that has another text on line {records.lines[first]}"
+        issues.add(message, remedy, line=records.lines[row], column=column, value=ids[row])
 
 
-def _two_texts(ids: Sequence[str], clash: tuple[int, int], records: Records) -> str:
-    first, second = (records.lines[index] for index in clash)
-    return f"{ids[clash[0]][:60]!r} has two texts (lines {first} and {second})"
-
-
-def _clash(ids: Sequence[str], texts: Sequence[str]) -> tuple[int, int] | None:
-    """The first two rows with the same id and different texts."""
-    known: dict[str, int] = {}
-    for index, name in enumerate(ids):
-        first = known.setdefault(name, index)
-        if texts[first] != texts[index] and normalized(texts[first]) != normalized(texts[index]):
-            return first, index
-    return None
+def _two_texts(ids: Sequence[str], rows: tuple[int, int], records: Records) -> str:
+    first, second = (records.lines[row] for row in rows)
+    return f"{ids[rows[0]][:60]!r} has two texts (lines {first} and {second})"

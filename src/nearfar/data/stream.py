@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -18,39 +19,32 @@ from nearfar.errors import DataError
 _NEED: Need = "text"
 
 
+@dataclass
 class Stream:
     """The records of ``read(..., need="text")``, but never more than a window of them at once.
 
     Iterating reads the source from its beginning and gives its valid rows as records of at most ``size`` rows; a window
     without valid rows is empty. After the last window, ``finish`` returns the notes, or raises the problems.
-
-    Args:
-        source: as for ``read``. Standard input can be read only once.
-        layout: which columns are the texts.
-        size: rows in memory at a time.
-        invalid: whether the source is refused for invalid rows, or they are dropped.
-        base: the folder that paths are relative to.
     """
 
-    def __init__(
-        self,
-        source: str,
-        layout: Layout = Layout(),  # noqa: B008  # frozen
-        *,
-        size: int,
-        invalid: Invalid = "refuse",
-        base: Path | None = None,
-    ) -> None:
-        self.source = source
-        self.layout = layout
-        self.size = size
-        self.invalid = invalid
-        self.base = base
-        self._total = Table(Issues(source), Issues(source))
+    source: str
+    """As for ``read``. Standard input can be read only once."""
+    layout: Layout = Layout()  # noqa: RUF009  # frozen
+    """Which columns are the texts."""
+    _: KW_ONLY
+    size: int
+    """Rows in memory at a time."""
+    invalid: Invalid = "refuse"
+    """Whether the source is refused for invalid rows, or they are dropped."""
+    base: Path | None = None
+    """The folder that paths are relative to."""
+
+    def __post_init__(self) -> None:
+        self._total = Table(Issues(self.source), Issues(self.source))
 
     def __iter__(self) -> Iterator[Records]:
         """The valid rows, window by window, from the columns that ``read`` would recognize in the first rows."""
-        total = self._total = Table(Issues(self.source), Issues(self.source))
+        self._total = total = Table(Issues(self.source), Issues(self.source))
         issues = total.structure
         rows = rows_of(locate(self.source, self.base), self.layout.columns, issues)
         columns = Columns(rows, self.layout, _NEED, issues)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from nearfar.errors import Problem
-from nearfar.recipe.keys import entries, fits, schema_cache
+from nearfar.recipe.keys import entries, fits
 from nearfar.recipe.literals import Path, dotted, literal
 from nearfar.recipe.overrides import Override
 
@@ -26,7 +26,7 @@ class Alias(NamedTuple):
     reason: str
     """Why the present name is better."""
     value: str | None = None
-    """The former value, where the key itself has kept its name."""
+    """The former value, if the key itself has kept its name."""
 
 
 SHINGLES = "rows of a batch share a word shingle"
@@ -36,11 +36,13 @@ ALIASES = (
     Alias("training.surgery", "gradient_surgery", "the term of the PCGrad paper"),
     Alias("batches.words", "shingle_size", "the words of a shingle"),
     Alias("batches.by", "neighbor_text", "the text of a pair whose neighbors share a batch"),
-    Alias("batches.apart", "separate_duplicates", "pairs with an identical text are kept in separate groups"),
+    Alias("batches.apart", "separate_duplicates", "pairs with an identical text are in separate groups"),
     Alias("batches.shuffle", "shingles", SHINGLES, value="words"),
     Alias("stage.*.shuffle", "shingles", SHINGLES, value="words"),
 )
-"""In the order they are applied: a key inside a renamed table is listed below its present name."""
+"""In the order they are applied: a key of a renamed table is listed after it, under its present name."""
+
+Change = Callable[[Mapping[str, Any], Path], Mapping[str, Any]]
 
 
 def present_names(
@@ -50,14 +52,13 @@ def present_names(
 
     Args:
         root: the dataclass of the whole table; names that it does not have are left alone.
-        values: as a file, a flag or a dictionary has them.
+        values: from a file, a flag or a dictionary.
         lines: the line of each key, if the values are from a file.
         where: the file, for messages.
     """
-    found, at, problems = dict(values), dict(lines or {}), list[Problem]()
+    renamed, new_lines, problems = dict(values), dict(lines or {}), list[Problem]()
 
-    def rename(alias: Alias, table: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-        old = alias.key.rpartition(".")[2]
+    def rename(alias: Alias, old: str, table: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
         if old not in table or (alias.value is not None and table[old] != alias.value):
             return table
         former, present = dotted((*path, old)), dotted((*path, alias.now))
@@ -66,19 +67,20 @@ def present_names(
             return {**table, old: alias.now}
         if alias.now in table:
             message = f"{former} is the former name of {present}, and both are set"
-            problems.append(Problem(where, message, f"Remove {former}.", at.get((*path, old))))
+            problems.append(Problem(where, message, f"Remove {former}.", new_lines.get((*path, old))))
             return table
         _note(f"{former} is now {present} ({alias.reason})")
-        depth = len(path)
-        for key in [key for key in at if key[: depth + 1] == (*path, old)]:
-            at[(*path, alias.now, *key[depth + 1 :])] = at[key]
+        depth = len(path) + 1
+        new_lines.update(
+            {(*path, alias.now, *key[depth:]): line for key, line in new_lines.items() if key[:depth] == (*path, old)}
+        )
         return {alias.now if name == old else name: value for name, value in table.items()}
 
     for alias in ALIASES:
-        *tables, last = alias.key.split(".")
-        if _exists(root, (*tables, alias.now if alias.value is None else last)):
-            found = _each_table(found, tables, (), partial(rename, alias))
-    return found, at, problems
+        *tables, old = alias.key.split(".")
+        if _exists(root, (*tables, alias.now if alias.value is None else old)):
+            renamed = _in_tables(renamed, tables, (), partial(rename, alias, old))
+    return renamed, new_lines, problems
 
 
 def present_override(root: type, override: Override) -> Override:
@@ -94,32 +96,31 @@ def present_override(root: type, override: Override) -> Override:
     return replace(override, path=tuple(path), value=nested)
 
 
-def _each_table(
-    values: Any, tables: Sequence[str], path: Path, change: Callable[[Mapping[str, Any], Path], Mapping[str, Any]]
-) -> Any:
-    """The values with a change in every table that the names lead to."""
+def _in_tables(values: Any, tables: Sequence[str], path: Path, change: Change) -> Any:
+    """The values with a change in every table that these names lead to."""
     if not tables:
         return change(values, path) if isinstance(values, Mapping) else values
-    first, rest = tables[0], tables[1:]
+    first, *rest = tables
     if isinstance(values, list | tuple) and first == "*":
-        return [_each_table(value, rest, (*path, place), change) for place, value in enumerate(values)]
+        return [_in_tables(value, rest, (*path, place), change) for place, value in enumerate(values)]
     if not isinstance(values, Mapping):
         return values
-    names = list(values) if first == "*" else [name for name in values if name == first]
-    return {**values, **{name: _each_table(values[name], rest, (*path, name), change) for name in names}}
+    return {
+        name: _in_tables(value, rest, (*path, name), change) if first in (name, "*") else value
+        for name, value in values.items()
+    }
 
 
-@schema_cache
+@cache
 def _exists(root: type, keys: tuple[str, ...]) -> bool:
     """Whether a table has this key."""
-    first, *rest = keys
-    entry = entries(root).get(first)
-    if entry is None or not rest:
+    entry = entries(root).get(keys[0])
+    if entry is None or len(keys) == 1:
         return entry is not None
-    form = fits(entry.kind)
+    form, rest = fits(entry.kind), keys[1:]
     if rest[0] == "*":
         form, rest = fits(form.items), rest[1:]
-    return any(_exists(table, tuple(rest)) for table in form.tables)
+    return any(_exists(table, rest) for table in form.tables)
 
 
 @cache

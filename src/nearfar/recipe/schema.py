@@ -18,6 +18,17 @@ RankingMetric: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive
 PairMetric: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
 Metric: TypeAlias = Literal["auto", "accuracy", "f1_macro", "f1_weighted", PairMetric, RankingMetric]
 
+# Keys that recipes of one task and of several share.
+SEED = Key("The seed of all random numbers.", at_least=0, at_most=2**31 - 1)
+DATA = Key("The data files and their columns.")
+ENCODER = Key("The pretrained model that computes the embeddings of texts.")
+CHUNK = Key(
+    "The rows of a batch that are in memory at a time (GradCache), with the same loss and gradients for a third more "
+    "time; unset means all of them.",
+    at_least=1,
+)
+STAGE_OBJECTIVE = Key("The objective of this stage.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
@@ -126,14 +137,7 @@ class Batches:
             at_least=1,
         ),
     ] = None
-    chunk: Annotated[
-        int | None,
-        Key(
-            "The rows of a batch that are in memory at a time (GradCache), with the same loss and gradients for a "
-            "third more time; unset means all of them.",
-            at_least=1,
-        ),
-    ] = None
+    chunk: Annotated[int | None, CHUNK] = None
     shuffle: Annotated[
         Shuffle,
         Key(
@@ -242,7 +246,7 @@ class Training:
 class Stage:
     """One of several training stages, each of which starts from the weights of the one before."""
 
-    objective: Annotated[Objective, Key("The objective of this stage.")] = field(default_factory=Auto)
+    objective: Annotated[Objective, STAGE_OBJECTIVE] = field(default_factory=Auto)
     epochs: Annotated[int | None, Key("Its passes over the data; unset means training.epochs.", at_least=1)] = None
     learning_rate: Annotated[
         float | None, Key("Its peak learning rate; unset means training.learning_rate.", above=0, at_most=10)
@@ -255,11 +259,9 @@ class Stage:
 class Recipe:
     """All settings of a training run."""
 
-    seed: Annotated[int, Key("The seed of all random numbers.", at_least=0, at_most=2**31 - 1)] = 2
-    data: Annotated[Data, Key("The data files and their columns.")]
-    encoder: Annotated[Encoder, Key("The pretrained model that computes the embeddings of texts.")] = field(
-        default_factory=Encoder
-    )
+    seed: Annotated[int, SEED] = 2
+    data: Annotated[Data, DATA]
+    encoder: Annotated[Encoder, ENCODER] = field(default_factory=Encoder)
     objective: Annotated[Objective, Key("The training objective.")] = field(default_factory=Auto)
     head: Annotated[Head, Key("The classification head on the text embedding.")] = field(default_factory=Head)
     batches: Annotated[Batches, Key("Batch size and composition.")] = field(default_factory=Batches)

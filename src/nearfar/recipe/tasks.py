@@ -21,7 +21,19 @@ from nearfar.recipe.objectives import Auto
 from nearfar.recipe.overrides import Override
 from nearfar.recipe.paths import resolve_paths
 from nearfar.recipe.reader import build_table, content
-from nearfar.recipe.schema import Data, Encoder, Metric, Recipe, Shuffle, Training
+from nearfar.recipe.schema import (
+    CHUNK,
+    DATA,
+    ENCODER,
+    SEED,
+    STAGE_OBJECTIVE,
+    Data,
+    Encoder,
+    Metric,
+    Recipe,
+    Shuffle,
+    Training,
+)
 from nearfar.recipe.writer import table_to_toml
 
 TaskKind: TypeAlias = Literal["classes", "pairs", "scores"]
@@ -60,7 +72,7 @@ class Task:
     """One of the tasks that share the encoder."""
 
     name: Annotated[str, Key("The name of the task, in letters, digits, - and _; anything but mean.")]
-    data: Annotated[Data, Key("The data files and their columns.")]
+    data: Annotated[Data, DATA]
     kind: Annotated[
         TaskKind | Literal["auto"],
         Key('Texts with classes, pairs with labels, or pairs with scores; "auto" depends on the data.'),
@@ -92,14 +104,7 @@ class TaskBatches:
     """Batch size and composition."""
 
     size: Annotated[int, Key("The batch size of tasks without their own.", at_least=1)] = 32
-    chunk: Annotated[
-        int | None,
-        Key(
-            "The rows of a batch that are in memory at a time (GradCache), with the same loss and gradients for a "
-            "third more time; unset means all of them.",
-            at_least=1,
-        ),
-    ] = None
+    chunk: Annotated[int | None, CHUNK] = None
     per_class: Annotated[
         int, Key("The texts of each class in a batch, if an objective needs positives in the batch.", at_least=2)
     ] = 4
@@ -176,8 +181,8 @@ class TaskTraining(Training):
 class TaskStage:
     """A training stage of the encoder before the tasks, on its own data."""
 
-    data: Annotated[Data, Key("The data files and their columns.")]
-    objective: Annotated[Objective, Key("The objective of this stage.")] = field(default_factory=Auto)
+    data: Annotated[Data, DATA]
+    objective: Annotated[Objective, STAGE_OBJECTIVE] = field(default_factory=Auto)
     epochs: Annotated[int | None, Key("Its passes over the data; unset means 1.", at_least=1)] = None
     learning_rate: Annotated[
         float | None, Key("Its peak learning rate; unset means the objective's default.", above=0, at_most=10)
@@ -190,10 +195,8 @@ class TaskStage:
 class TaskRecipe:
     """All settings of a training run of several tasks."""
 
-    seed: Annotated[int, Key("The seed of all random numbers.", at_least=0, at_most=2**31 - 1)] = 2
-    encoder: Annotated[Encoder, Key("The pretrained model that computes the embeddings of texts.")] = field(
-        default_factory=Encoder
-    )
+    seed: Annotated[int, SEED] = 2
+    encoder: Annotated[Encoder, ENCODER] = field(default_factory=Encoder)
     shared_layer: Annotated[bool, Key("Whether all tasks share a linear layer with tanh in front of their heads.")] = (
         False
     )
