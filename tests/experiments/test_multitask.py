@@ -18,9 +18,9 @@ from nearfar.errors import DataError, OutputError, SettingError
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.multitask import TaskTable, plan_table, run_table
 from nearfar.experiments.published import find_paper, find_table
+from nearfar.experiments.published.table_data import DataFolder, TableOptions
 from nearfar.experiments.published.task_comparison import as_markdown, conclusion, heads, task_lines
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
-from nearfar.experiments.reproduce import Wishes, differences
 from nearfar.experiments.rows import write_rows
 from nearfar.experiments.trial import TASKS
 from nearfar.experiments.trial_runner import exclusive
@@ -30,7 +30,7 @@ from tests.experiments.studies import in_process
 
 PAPER = find_paper("multitask")
 TABLE = find_table(PAPER, "III")
-QUICK = Wishes(encoder="toy", seeds=(2,), limit=20, epochs=1)
+QUICK = TableOptions(encoder="toy", seeds=(2,), limit=20, epochs=1)
 
 
 def put(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -59,8 +59,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def planned(data: Path, out: Path, wishes: Wishes = QUICK) -> TaskTable:
-    return plan_table(PAPER, TABLE, data, out, wishes)
+def planned(data: Path, out: Path, options: TableOptions = QUICK) -> TaskTable:
+    return plan_table(DataFolder(PAPER, TABLE, data), out, options)
 
 
 def test_published_means_are_the_means_of_the_published_scores():
@@ -74,7 +74,7 @@ def test_published_means_are_the_means_of_the_published_scores():
 
 def test_recipes_are_those_of_the_paper(data, tmp_path):
     """Table 2 of the paper: epochs, batches, dropout, heads, turns; written as recipes that can be trained."""
-    ready = planned(data, tmp_path / "out", Wishes(limit=20))
+    ready = planned(data, tmp_path / "out", TableOptions(limit=20))
     assert set(ready.recipes) == set(TABLE.published["mean"]["sst+quora+sts"])
     recipes = {}
     for name, text in ready.recipes.items():
@@ -106,9 +106,9 @@ def test_recipes_are_those_of_the_paper(data, tmp_path):
     assert (recipes["sampled-activated-simcse"].stage[0].epochs, recipes["sampled"].schedule.sampling) == (3, "weights")
 
 
-def test_settings_and_wishes_lie_over_the_contenders(data, tmp_path):
-    wishes = replace(QUICK, settings="trained", seeds=(3, 4))
-    ready = planned(data, tmp_path, wishes)
+def test_settings_and_options_lie_over_the_contenders(data, tmp_path):
+    options = replace(QUICK, settings="trained", seeds=(3, 4))
+    ready = planned(data, tmp_path, options)
     assert len(ready.planned.trials) == 14
     for trial in ready.planned.trials.values():
         own = trial.values
@@ -116,7 +116,7 @@ def test_settings_and_wishes_lie_over_the_contenders(data, tmp_path):
         assert own["encoder"] == {"max_length": 128, "name": "toy"}
         assert all(task["head"]["dropout"] == 0.1 for task in own["task"])
         assert all(stage["epochs"] == 1 for stage in own.get("stage", ()))
-    told = differences(TABLE, wishes, "minilm")
+    told = options.differences(TABLE, "minilm")
     assert told[:3] == [
         "the encoder is toy; the paper's is bert-base-uncased",
         "the settings are not the paper's but those called trained",

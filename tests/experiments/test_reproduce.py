@@ -17,8 +17,9 @@ from nearfar.errors import DataError, SettingError
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.published import FOLDER, PublishedTable, find_paper, find_table, papers
 from nearfar.experiments.published.comparison import HEAD, Line, as_markdown, beside, conclusion, verdicts
+from nearfar.experiments.published.table_data import DataFolder, TableOptions, store_rows
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
-from nearfar.experiments.reproduce import Wishes, differences, prepare, store_rows
+from nearfar.experiments.reproduce import prepare
 from nearfar.experiments.study import read_study
 from nearfar.recipe.objectives import Blend, TripleEntropy
 from tests.experiments.studies import in_process
@@ -176,7 +177,7 @@ def test_data_sets_that_are_there_are_run_and_the_others_named(tmp_path):
     """What is needed is said with the file that is looked for."""
     put(tmp_path / "data", "cr/all.jsonl.gz", texts(3_700))
     paper = find_paper("triple-entropy")
-    prepared = prepare(paper, find_table(paper, "3"), tmp_path / "data", tmp_path / "out")
+    prepared = prepare(DataFolder(paper, find_table(paper, "3"), tmp_path / "data"), tmp_path / "out")
     (ready,) = prepared.studies
     assert ready.file == tmp_path / "out" / "table-3.toml"
     assert ready.folder == tmp_path / "out" / "table-3"
@@ -196,7 +197,7 @@ def test_a_file_that_says_the_same_as_the_shipped_one_gives_the_same_recipes(tmp
     for split in ("dev", "test"):
         put(tmp_path, f"stsb/{split}.jsonl.gz", scored(10, 40))
     paper = find_paper("bsc")
-    (ready,) = prepare(paper, find_table(paper, "5"), tmp_path, tmp_path / "out").studies
+    (ready,) = prepare(DataFolder(paper, find_table(paper, "5"), tmp_path), tmp_path / "out").studies
     ours, shipped = read_study(ready.file), read_study(FOLDER / "batch-softmax/table-5.toml")
     assert ours.settings == shipped.settings
     assert [each.name for each in ours.contenders] == [each.name for each in shipped.contenders]
@@ -208,14 +209,14 @@ def test_a_file_that_says_the_same_as_the_shipped_one_gives_the_same_recipes(tmp
         assert left.data.dev == str(tmp_path / "out/rows/stsb-dev.jsonl")
 
 
-def test_wishes_change_the_study_file_and_are_told(tmp_path):
+def test_options_change_the_study_file_and_are_told(tmp_path):
     for name in ("cr/all", "trec/train"):
         put(tmp_path, f"{name}.jsonl.gz", texts(40))
     (tmp_path / "mine").mkdir()
     paper = find_paper("triple-entropy")
     table = find_table(paper, "2")
-    wishes = Wishes(encoder=str(tmp_path / "mine"), seeds=(7, 8), folds=3, limit=24, settings="trained")
-    (ready,) = prepare(paper, table, tmp_path, tmp_path / "out", wishes).studies
+    options = TableOptions(encoder=str(tmp_path / "mine"), seeds=(7, 8), folds=3, limit=24, settings="trained")
+    (ready,) = prepare(DataFolder(paper, table, tmp_path), tmp_path / "out", options).studies
     study = read_study(ready.file)
     assert (study.settings.seeds, study.settings.folds, study.settings.rare) == ((7, 8), 3, "keep")
     assert {data.limit for data in study.data} == {24}
@@ -225,7 +226,7 @@ def test_wishes_change_the_study_file_and_are_told(tmp_path):
     assert (plain.training.learning_rate, plain.training.epochs, plain.batches.size) == (5e-5, 8, 32)
     assert isinstance(triple.objective, TripleEntropy)
     assert (triple.objective.preset, triple.objective.centers) == ("none", 100)
-    told = differences(table, wishes, "minilm")
+    told = options.differences(table, "minilm")
     assert told[0] == f"the encoder is {tmp_path / 'mine'}; the paper's is roberta-base"
     assert told[1:3] == [
         "the settings are not the paper's but those called trained",
@@ -239,8 +240,8 @@ def test_some_sets_of_a_table_are_run_with_the_mean_of_the_tokens(tmp_path):
         put(tmp_path, f"{name}.jsonl.gz", texts(40))
     paper = find_paper("triple-entropy")
     table = find_table(paper, "2")
-    wishes = Wishes(limit=24, settings="mean", sets=("trec",))
-    prepared = prepare(paper, table, tmp_path, tmp_path / "out", wishes)
+    options = TableOptions(limit=24, settings="mean", sets=("trec",))
+    prepared = prepare(DataFolder(paper, table, tmp_path), tmp_path / "out", options)
     study = read_study(prepared.studies[0].file)
     assert [data.name for data in study.data] == ["trec"]
     assert not prepared.missing
@@ -249,18 +250,18 @@ def test_some_sets_of_a_table_are_run_with_the_mean_of_the_tokens(tmp_path):
     assert (plain.training.epochs, plain.training.learning_rate, plain.batches.size) == (2, 1e-4, 16)
     assert isinstance(triple.objective, TripleEntropy)
     assert (triple.objective.beta, triple.objective.scale, triple.objective.centers) == (0.7, 3.3, 10)
-    assert "other than in the study file: --limit 24, --sets trec" in differences(table, wishes, "minilm")
+    assert "other than in the study file: --limit 24, --sets trec" in options.differences(table, "minilm")
 
 
 def test_the_encoder_of_the_paper_goes_by_that_word(tmp_path):
     put(tmp_path, "cr/all.jsonl.gz", texts(1_000))
     paper = find_paper("triple-entropy")
     table = find_table(paper, "6")
-    (ready,) = prepare(paper, table, tmp_path, tmp_path / "out", Wishes(encoder="paper")).studies
+    (ready,) = prepare(DataFolder(paper, table, tmp_path), tmp_path / "out", TableOptions(encoder="paper")).studies
     study = read_study(ready.file)
     assert study.recipe(study.contenders[0]).encoder.name == "roberta-large"
-    assert differences(table, Wishes(encoder="paper"), "minilm") == list(table.notes)
-    assert "the encoder is minilm" in differences(table, Wishes(), "minilm")[0]
+    assert TableOptions(encoder="paper").differences(table, "minilm") == list(table.notes)
+    assert "the encoder is minilm" in TableOptions().differences(table, "minilm")[0]
 
 
 def test_data_sets_that_are_too_small_are_named_unless_less_is_asked_for(tmp_path):
@@ -268,17 +269,17 @@ def test_data_sets_that_are_too_small_are_named_unless_less_is_asked_for(tmp_pat
     put(tmp_path, "imdb/train_sample5k.jsonl.gz", texts(30))
     put(tmp_path, "cr/all.jsonl.gz", texts(3_700))
     paper = find_paper("triple-entropy")
-    prepared = prepare(paper, find_table(paper, "2"), tmp_path, tmp_path / "out")
+    prepared = prepare(DataFolder(paper, find_table(paper, "2"), tmp_path), tmp_path / "out")
     (told,) = [str(problem) for problem in prepared.missing if "imdb" in problem.message]
     assert "imdb is not run: there are 30 rows, and the table has 1,000" in told
     assert "--limit" in told
     assert not prepared.notes, "of what is not run nothing else is told"
-    prepared = prepare(paper, find_table(paper, "5"), tmp_path, tmp_path / "out", Wishes(limit=50))
+    prepared = prepare(DataFolder(paper, find_table(paper, "5"), tmp_path), tmp_path / "out", TableOptions(limit=50))
     (ready,) = prepared.studies
     assert [(data.name, data.limit) for data in read_study(ready.file).data] == [("imdb", 30)]
     assert prepared.notes == ("imdb: imdb/train_sample5k.jsonl.gz takes the place of imdb/all.jsonl.gz",)
     with pytest.raises(DataError, match="imdb is not run: there are 30 rows, and the table has 50,000"):
-        prepare(paper, find_table(paper, "5"), tmp_path, tmp_path / "out")
+        prepare(DataFolder(paper, find_table(paper, "5"), tmp_path), tmp_path / "out")
 
 
 def test_a_limit_that_leaves_a_class_to_one_fold_leaves_out_that_data_set_only(tmp_path):
@@ -286,7 +287,7 @@ def test_a_limit_that_leaves_a_class_to_one_fold_leaves_out_that_data_set_only(t
     data, table = tmp_path / "data", find_table(find_paper("triple-entropy"), "3")
     put(data, "cr/all.jsonl.gz", texts(40))
     put(data, "trec/train.jsonl.gz", texts(40, ("a", "b", "c", "d", "e", "f")))
-    ready = prepare(find_paper("triple-entropy"), table, data, tmp_path / "out", Wishes(limit=7))
+    ready = prepare(DataFolder(find_paper("triple-entropy"), table, data), tmp_path / "out", TableOptions(limit=7))
     assert [one.name for one in read_study(ready.studies[0].file).data] == ["cr"]
     told = [str(problem) for problem in ready.missing if "trec" in str(problem)]
     assert len(told) == 1
@@ -301,7 +302,7 @@ def test_other_formats_are_found_and_bad_files_named(tmp_path):
     (tmp_path / "mr").mkdir()
     (tmp_path / "mr" / "all.csv").write_text("text,label\n,1\nb,0\n,1\n")
     paper = find_paper("triple-entropy")
-    prepared = prepare(paper, find_table(paper, "2"), tmp_path, tmp_path / "out")
+    prepared = prepare(DataFolder(paper, find_table(paper, "2"), tmp_path), tmp_path / "out")
     assert [Path(data.file).name for data in read_study(prepared.studies[0].file).data] == ["all.csv"]
     assert prepared.notes == ()
     (told,) = [problem for problem in prepared.missing if "mr is not run" in problem.message]
@@ -318,7 +319,7 @@ def test_a_data_set_with_a_dev_file_is_a_study_of_its_own(tmp_path):
         (tmp_path / "sst5" / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
         put(tmp_path, f"sst2_sentences/{split}.jsonl.gz", texts(number))
     paper = find_paper("lcl")
-    prepared = prepare(paper, find_table(paper, "sentiment"), tmp_path, tmp_path / "out")
+    prepared = prepare(DataFolder(paper, find_table(paper, "sentiment"), tmp_path), tmp_path / "out")
     assert [ready.folder.name for ready in prepared.studies] == ["sentiment-sst5", "sentiment-sst2"]
     assert not prepared.missing
     first = read_study(prepared.studies[0].file)
@@ -327,7 +328,7 @@ def test_a_data_set_with_a_dev_file_is_a_study_of_its_own(tmp_path):
     assert written(dev)[3] == {"text": "row 3 of dev", "label": "3"}
     assert len(plan_study(first).trials) == 5 * 3
     (tmp_path / "sst5" / "dev.tsv").unlink()
-    prepared = prepare(paper, find_table(paper, "sentiment"), tmp_path, tmp_path / "out")
+    prepared = prepare(DataFolder(paper, find_table(paper, "sentiment"), tmp_path), tmp_path / "out")
     assert [ready.folder.name for ready in prepared.studies] == ["sentiment-sst2"]
     assert "sst5 is not run: there is no sst5/dev.jsonl.gz" in str(prepared.missing[0])
 
@@ -342,7 +343,7 @@ def test_rows_are_made_of_rows_where_a_table_has_others(tmp_path):
     put(tmp_path, "known_lie_snopes/pairs.jsonl.gz", ranking(12, grades=(1,)))
 
     paper, out = find_paper("lcl"), tmp_path / "lcl"
-    prepared = prepare(paper, find_table(paper, "hard-labels"), tmp_path, out)
+    prepared = prepare(DataFolder(paper, find_table(paper, "hard-labels"), tmp_path), out)
     assert [ready.folder.name for ready in prepared.studies] == [
         "hard-labels-anticipating-excited-hopeful-guilty", "hard-labels-angry-ashamed-furious-guilty",
     ]  # fmt: skip
@@ -353,7 +354,7 @@ def test_rows_are_made_of_rows_where_a_table_has_others(tmp_path):
         assert len(rows) == 24
 
     paper, out = find_paper("bsc"), tmp_path / "bsc"
-    (ready,) = prepare(paper, find_table(paper, "2"), tmp_path, out).studies
+    (ready,) = prepare(DataFolder(paper, find_table(paper, "2"), tmp_path), out).studies
     for role in ("file", "test", "dev"):
         rows = written(out / "rows" / f"cqa-a-{role}.jsonl")
         assert [row["score"] for row in rows[:3]] == [1.0, 0.0, 0.0]
@@ -364,14 +365,14 @@ def test_rows_are_made_of_rows_where_a_table_has_others(tmp_path):
     )  # fmt: skip
     assert plan_study(read_study(ready.file)).plan.data[0].kind == "ranking"
 
-    (ready,) = prepare(paper, find_table(paper, "3"), tmp_path, out).studies
+    (ready,) = prepare(DataFolder(paper, find_table(paper, "3"), tmp_path), out).studies
     assert written(out / "rows/pfcc-s-file.jsonl")[0] == {
         "text_a": "where is thing 0",
         "text_b": "thing 0 is in place 0",
     }
     assert plan_study(read_study(ready.file)).plan.data[0].kind == "positives"
 
-    prepared = prepare(paper, find_table(paper, "4"), tmp_path, out)
+    prepared = prepare(DataFolder(paper, find_table(paper, "4"), tmp_path), out)
     (ready,) = prepared.studies
     (note,) = prepared.notes
     assert note.startswith("mrpc: 2 rows dropped because ")
@@ -396,15 +397,15 @@ def test_rows_are_replaced_whole_under_whoever_reads_them(tmp_path):
 def test_nothing_at_all_is_an_error_that_names_everything(tmp_path):
     paper = find_paper("triple-entropy")
     with pytest.raises(DataError) as raised:
-        prepare(paper, find_table(paper, "6"), tmp_path, tmp_path / "out")
+        prepare(DataFolder(paper, find_table(paper, "6"), tmp_path), tmp_path / "out")
     assert len(raised.value.problems) == 6
     assert not (tmp_path / "out").exists()
     with pytest.raises(DataError, match="there is no such folder"):
-        prepare(paper, find_table(paper, "6"), tmp_path / "nowhere", tmp_path / "out")
+        prepare(DataFolder(paper, find_table(paper, "6"), tmp_path / "nowhere"), tmp_path / "out")
     with pytest.raises(
         SettingError, match=r"no settings 'traind'; there are: published, trained, mean\. Did you mean 'trained'"
     ):
-        prepare(paper, find_table(paper, "6"), tmp_path, tmp_path / "out", Wishes(settings="traind"))
+        prepare(DataFolder(paper, find_table(paper, "6"), tmp_path), tmp_path / "out", TableOptions(settings="traind"))
 
 
 def test_scores_of_the_tables_are_scores_that_trials_have():

@@ -16,8 +16,9 @@ from nearfar.evaluation.suites import SENTENCES
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.published import FOLDER, find_paper, find_table
 from nearfar.experiments.published.comparison import as_markdown, beside, beyond
+from nearfar.experiments.published.table_data import DataFolder, TableOptions
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, write_record
-from nearfar.experiments.reproduce import Wishes, prepare
+from nearfar.experiments.reproduce import prepare
 from nearfar.experiments.study import read_study
 from tests.experiments.studies import in_process
 
@@ -51,7 +52,7 @@ def data(tmp_path: Path) -> Path:
 def test_every_study_can_be_planned_on_the_data_that_is_there(data, tmp_path, number):
     """All contenders, by five seeds or one trial where nothing is drawn; a limit also holds for the pairs."""
     table = find_table(PAPER, number)
-    ready = prepare(PAPER, table, data, tmp_path / "out", Wishes(encoder="toy", limit=32))
+    ready = prepare(DataFolder(PAPER, table, data), tmp_path / "out", TableOptions(encoder="toy", limit=32))
     assert not ready.missing
     assert len(ready.studies) == len(table.studies)
     for one in ready.studies:
@@ -72,7 +73,7 @@ def test_a_set_that_is_too_small_or_not_there_is_named(data, tmp_path):
     (data / CORPORA["phrases"]).unlink()
     for name in ("words", "sentences"):
         put(data, CORPORA[name], [{"text": f"thing {n}"} for n in range(10_000 if name == "words" else 9_999)])
-    ready = prepare(PAPER, table, data, tmp_path / "out")
+    ready = prepare(DataFolder(PAPER, table, data), tmp_path / "out")
     assert [one.file.stem for one in ready.studies] == ["granularity-words"]
     told = [str(problem) for problem in ready.missing]
     assert any("phrases is not run: there is no hpo_synonyms/all.jsonl.gz" in one for one in told)
@@ -98,8 +99,8 @@ def test_the_settings_are_those_of_the_slides():
 
 def test_other_settings_read_all_tokens(data, tmp_path):
     """For encoders whose first token was never trained to mean anything."""
-    wishes = Wishes(encoder="toy", limit=20, settings="mean")
-    [ready] = prepare(PAPER, find_table(PAPER, "words"), data, tmp_path / "out", wishes).studies
+    options = TableOptions(encoder="toy", limit=20, settings="mean")
+    [ready] = prepare(DataFolder(PAPER, find_table(PAPER, "words"), data), tmp_path / "out", options).studies
     study = read_study(ready.file)
     assert {study.recipe(one).encoder.pooling for one in study.contenders} == {"mean"}
 
@@ -224,8 +225,8 @@ def test_an_encoder_that_is_none_is_refused_before_any_trial(data, tmp_path):
 def test_a_table_of_which_nothing_finished_is_an_error_and_no_table(data, tmp_path):
     """All trials failed before, and stay so."""
     folder = tmp_path / "out" / "words"
-    wishes = Wishes(encoder="toy", limit=20, seeds=(2,))
-    [ready] = prepare(PAPER, find_table(PAPER, "words"), data, tmp_path / "out", wishes).studies
+    options = TableOptions(encoder="toy", limit=20, seeds=(2,))
+    [ready] = prepare(DataFolder(PAPER, find_table(PAPER, "words"), data), tmp_path / "out", options).studies
     planned = plan_study(read_study(ready.file))
     folder.mkdir()
     (folder / "study.json").write_text(plan_text(planned.plan))

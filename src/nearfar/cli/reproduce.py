@@ -14,10 +14,12 @@ from nearfar.errors import DataError, Problem, SettingError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.published import Paper, PublishedTable
     from nearfar.experiments.published.comparison import Line
+    from nearfar.experiments.published.table_data import DataFolder, TableOptions
     from nearfar.experiments.records import Record
-    from nearfar.experiments.reproduce import Prepared, Wishes
+    from nearfar.experiments.reproduce import Prepared
 
 RESULT = "published.md"
 """The table, in the folder of the studies."""
@@ -82,13 +84,14 @@ def reproduce(
         return
     if paper is None:
         raise SettingError("name a paper; 'nearfar reproduce --list' shows all papers and their tables.")
-    found = find_paper(paper)
-    chosen = find_table(found, table)
+    known = find_paper(paper)
+    chosen = find_table(known, table)
     if data is None:
         raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
-    from nearfar.experiments.reproduce import OWN, Wishes
+    from nearfar.experiments.local_executor import LocalExecutor
+    from nearfar.experiments.published.table_data import PAPER_ENCODER, DataFolder, TableOptions
 
-    wishes = Wishes(
+    options = TableOptions(
         encoder=encoder,
         seeds=_seeds(seeds),
         folds=folds,
@@ -97,35 +100,31 @@ def reproduce(
         epochs=epochs,
         sets=_names(sets),
     )
-    if encoder is not None and encoder != OWN:
+    if encoder is not None and encoder != PAPER_ENCODER:
         from nearfar.encoding.sources import find
 
         find(encoder)  # one that is none would fail in every trial
-    folder = out or Path("reproduced") / f"{found.name}-{chosen.number}"
+    folder = out or Path("reproduced") / f"{known.name}-{chosen.number}"
     run = _run if chosen.tasks is None else _together
-    run(found, chosen, data, folder, wishes, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+    source, executor = DataFolder(known, chosen, data), LocalExecutor(workers)
+    run(source, folder, options, executor, retry_failed=retry_failed, dry_run=dry_run)
 
 
 def _run(
-    paper: Paper,
-    table: PublishedTable,
-    data: Path,
-    out: Path,
-    wishes: Wishes,
-    *,
-    workers: int | None,
-    retry_failed: bool,
-    dry_run: bool,
+    data: DataFolder, out: Path, options: TableOptions, executor: LocalExecutor, *, retry_failed: bool, dry_run: bool
 ) -> None:
+    """A table of studies."""
     from nearfar.experiments.published.comparison import as_markdown, beside, beyond
-    from nearfar.experiments.reproduce import differences, prepare, write_text
+    from nearfar.experiments.published.table_data import write_text
+    from nearfar.experiments.reproduce import prepare
     from nearfar.recipe import Encoder
 
+    paper, table = data.paper, data.table
     with tempfile.TemporaryDirectory() as aside:
-        prepared = prepare(paper, table, data, out, wishes, place=Path(aside) if dry_run else None)
-        notes = [*differences(table, wishes, Encoder().name), *prepared.notes]
+        prepared = prepare(data, out, options, place=Path(aside) if dry_run else None)
+        notes = [*options.differences(table, Encoder().name), *prepared.notes]
         _say([*(f"note: {note}" for note in notes), *(f"note: {problem}" for problem in prepared.missing)])
-        refused = _studies(prepared, workers=workers, retry_failed=retry_failed, dry_run=dry_run)
+        refused = _studies(prepared, executor, retry_failed=retry_failed, dry_run=dry_run)
     if len(refused) == len(prepared.studies):
         raise DataError([problem for problems in refused for problem in problems])
     _say([f"note: not run: {problem}" for problems in refused for problem in problems])
@@ -145,31 +144,23 @@ def _run(
 
 
 def _together(
-    paper: Paper,
-    table: PublishedTable,
-    data: Path,
-    out: Path,
-    wishes: Wishes,
-    *,
-    workers: int | None,
-    retry_failed: bool,
-    dry_run: bool,
+    data: DataFolder, out: Path, options: TableOptions, executor: LocalExecutor, *, retry_failed: bool, dry_run: bool
 ) -> None:
     """A table whose contenders train several tasks at once."""
     from rich.console import Console
     from rich.table import Table
 
     from nearfar.cli.study_actions import watch
-    from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.multitask import plan_table, run_table
+    from nearfar.experiments.published.table_data import write_text
     from nearfar.experiments.published.task_comparison import as_markdown, conclusion, heads, task_lines
-    from nearfar.experiments.reproduce import differences, write_text
     from nearfar.recipe import Encoder
 
+    paper, table = data.paper, data.table
     folder = out / f"table-{table.number}"
-    ready = plan_table(paper, table, data, out, wishes)
+    ready = plan_table(data, out, options)
     planned = ready.planned
-    notes = [*differences(table, wishes, Encoder().name), *planned.notes]
+    notes = [*options.differences(table, Encoder().name), *planned.notes]
     _say([f"note: {note}" for note in notes])
     if dry_run:
         states = planned.states(folder)
@@ -180,7 +171,7 @@ def _together(
         )
         return
     watcher = watch(Console(stderr=True), _task_trial_line)
-    ran = run_table(ready, out, folder, watcher, LocalExecutor(workers), retry_failed=retry_failed)
+    ran = run_table(ready, out, folder, watcher, executor, retry_failed=retry_failed)
     if not ran:
         _say(["all trials of this table are there; nothing ran"])
     lines = task_lines(table, folder)
@@ -214,17 +205,16 @@ def _console() -> Console:
 
 
 def _studies(
-    prepared: Prepared, *, workers: int | None, retry_failed: bool, dry_run: bool
+    prepared: Prepared, executor: LocalExecutor, *, retry_failed: bool, dry_run: bool
 ) -> list[tuple[Problem, ...]]:
     """Run the studies one after the other; what is wrong with those that cannot begin."""
     from nearfar.cli.study_actions import study_dry_run, study_run_command
-    from nearfar.experiments.local_executor import LocalExecutor
 
     refused = []
     for ready in prepared.studies:
         try:
             run = study_dry_run if dry_run else study_run_command
-            run(ready.file, ready.folder, LocalExecutor(workers), retry_failed=retry_failed)
+            run(ready.file, ready.folder, executor, retry_failed=retry_failed)
         except DataError as error:
             refused.append(error.problems)
     return refused

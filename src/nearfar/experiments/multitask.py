@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearfar.data import Records, limit, read
-from nearfar.errors import DataError, Problem, SettingError, counted
+from nearfar.errors import DataError, Problem, SettingError
 from nearfar.experiments.executor import Executor
 from nearfar.experiments.identity import digest, task_trial_id
-from nearfar.experiments.published import Paper, PublishedTable, Values, study_values
+from nearfar.experiments.published import Values, study_values
+from nearfar.experiments.published.table_data import ROWS, DataFolder, TableOptions, store_rows, write_text
 from nearfar.experiments.records import Cell, DataSet, Plan
-from nearfar.experiments.reproduce import ROWS, Wishes, encoder_of, find_file, settings_of, store_rows, write_text
 from nearfar.experiments.runs import task_recipe_of
 from nearfar.experiments.trial import MEAN, TASKS, Planned, Source, Trial
 from nearfar.experiments.trial_runner import TrialRunner, Watcher, check_folder
@@ -38,42 +38,39 @@ class TaskTable:
     """Files to be written: dev rows, where there are fewer than the data has."""
 
 
-def plan_table(paper: Paper, table: PublishedTable, data: Path, out: Path, wishes: Wishes) -> TaskTable:
+def plan_table(data: DataFolder, out: Path, options: TableOptions) -> TaskTable:
     """Read the data and make a recipe of every contender; nothing is written.
 
     Args:
-        paper: whose table it is.
-        table: what to do again.
-        data: the folder of the data, with a folder for each set.
+        data: the paper, the table, and the data that is there.
         out: where recipes and rows will be.
-        wishes: what is to be other than in the paper; ``limit`` draws training and dev rows of each task.
+        options: what is to be other than in the paper; ``limit`` draws training and dev rows of each task.
     """
+    table = data.table
     assert table.tasks is not None
-    if wishes.folds is not None:
+    if options.folds is not None:
         raise SettingError("--folds is for tables of one task; this one has dev rows of its own. Leave it out.")
-    if wishes.sets is not None:
+    if options.sets is not None:
         raise SettingError("--sets is for tables of one task; this one has all its tasks in one model. Leave it out.")
-    if not data.is_dir():
-        remedy = "Name the folder that has one folder for each data set, such as cs224n_sst/train.jsonl.gz."
-        raise DataError([Problem(str(data), "there is no such folder", remedy)])
     values = study_values(table.tasks)
-    folder = _DataFolder(paper, table, data.absolute(), out.absolute(), wishes)
+    rows = _Rows(data, out.absolute() / ROWS, options.limit)
     tables: dict[str, dict[str, Values]] = {"task": {}, "stage": {}}
     problems: list[Problem] = []
     for kind, entries in tables.items():
         for name, entry in values.get(kind, {}).items():
             try:
-                entries[name] = folder.take(name, entry)
+                entries[name] = rows.take(name, entry)
             except DataError as error:
                 problems += error.problems
     if problems:
         raise DataError(problems)
-    changes = settings_of(paper, wishes.settings)
-    name, digests = "+".join(tables["task"]), " ".join(folder.digests.values())
+    changes, encoder = options.changes(data.paper), options.encoder_of(table)
+    name, digests = "+".join(tables["task"]), " ".join(rows.digests.values())
+    seeds = options.seeds or tuple(values["seeds"])
     trial = Trial(
         id="",
-        source=Source(name=name, file=str(data.absolute()), given=str(data)),
-        limit=wishes.limit,
+        source=Source(name=name, file=str(data.path), given=data.given),
+        limit=options.limit,
         contender="",
         values={},
         seed=0,
@@ -84,29 +81,28 @@ def plan_table(paper: Paper, table: PublishedTable, data: Path, out: Path, wishe
         digest=digests,
     )
     contenders = {
-        each["name"]: _recipe(values, each, changes, tables, encoder_of(table, wishes), wishes)
-        for each in values["contender"]
+        each["name"]: _recipe(values, each, changes, tables, encoder, options.epochs) for each in values["contender"]
     }
     trials, cells, recipes = dict[str, Trial](), list[Cell](), dict[str, str]()
-    for seed in wishes.seeds or tuple(values["seeds"]):
+    for seed in seeds:
         for contender, recipe in contenders.items():
             recipes.setdefault(contender, task_toml(task_recipe_of(recipe, seed, f"contender {contender}")))
-            identity = task_trial_id(recipe, seed, folder.digests)
+            identity = task_trial_id(recipe, seed, rows.digests)
             trials.setdefault(identity, replace(trial, id=identity, contender=contender, values=recipe, seed=seed))
-            cells.append(Cell(id=identity, data=name, limit=wishes.limit, contender=contender, seed=seed, fold=0))
+            cells.append(Cell(id=identity, data=name, limit=options.limit, contender=contender, seed=seed, fold=0))
     data_set = DataSet(
         name=name,
-        file=str(data),
-        limits=(wishes.limit,),
+        file=data.given,
+        limits=(options.limit,),
         digest=digest(digests, ascii_only=True),
-        rows=folder.trained,
+        rows=rows.trained,
         kind=TASKS,
     )
     plan = Plan(
-        name=f"{paper.name}, table {table.number}",
+        name=f"{data.paper.name}, table {table.number}",
         metric=MEAN,
         baseline=table.baseline,
-        seeds=wishes.seeds or tuple(values["seeds"]),
+        seeds=seeds,
         folds=1,
         data=(data_set,),
         contenders={
@@ -115,7 +111,7 @@ def plan_table(paper: Paper, table: PublishedTable, data: Path, out: Path, wishe
         },
         cells=tuple(cells),
     )
-    return TaskTable(Planned(plan, trials, {}, tuple(folder.notes)), recipes, folder.files)
+    return TaskTable(Planned(plan, trials, {}, tuple(data.notes)), recipes, rows.files)
 
 
 def run_table(
@@ -141,52 +137,37 @@ def run_table(
         return runner.run_all(retry_failed=retry_failed)
 
 
-class _DataFolder:
-    """The folder of the data: finds files, and draws rows of them."""
+class _Rows:
+    """The rows of all tasks and stages: read, and drawn where fewer are wanted."""
 
-    def __init__(self, paper: Paper, table: PublishedTable, data: Path, out: Path, wishes: Wishes) -> None:
-        self.paper, self.table, self.data, self.out, self.wishes = paper, table, data, out, wishes
-        self.notes: list[str] = []
+    def __init__(self, data: DataFolder, place: Path, limit: int | None) -> None:
+        self.data, self.place, self.limit = data, place, limit
         self.files: dict[Path, Records] = {}
         self.digests: dict[str, str] = {}
         self.trained = 0
 
     def take(self, name: str, entry: Values) -> Values:
         """The data of a task or a stage, as a recipe names it; DataError with what is needed."""
-        wanted = {role: str(entry[role]) for role in ("train", "dev") if role in entry}
-        paths = {role: find_file(self.data, self.paper, file) for role, file in wanted.items()}
-        lacking = [wanted[role] for role, path in paths.items() if path is None]
-        if lacking:
-            message = f"{name} is missing: there is no {' and no '.join(lacking)}"
-            remedy = f"Put it there: {self.paper.data[name].about}. All tasks of the table are trained together."
-            raise DataError([Problem(str(self.data), message, remedy)])
+        files: dict[str, str] = {role: str(entry[role]) for role in ("train", "dev") if role in entry}
+        paths = self.data.find(name, files, "is missing", "All tasks of the table are trained together.")
+        self.data.notes += self.data.substitutes(name, files, paths)
         values: Values = {"dev": 0, "invalid": "drop"}
-        most = self.wishes.limit
         for role, path in paths.items():
-            assert path is not None
             records = read(str(path), invalid="drop")
             values[role] = str(path)
-            if path.name.split(".")[0] != Path(wanted[role]).name.split(".")[0]:
-                self.notes.append(f"{name}: {path.relative_to(self.data)} takes the place of {wanted[role]}")
-            fewer = most is not None and most < len(records)
+            most = self.limit or len(records)
             if role == "train":
-                self._check_size(name, records)
-                self.trained += min(len(records), most or len(records))
-                values |= {"limit": most} if fewer else {}
-            elif most is not None and fewer:
+                if self.limit is None:
+                    self.data.check_size(name, records, self.data.table.needs.get(name, 0), "is too small")
+                self.trained += min(len(records), most)
+                values |= {"limit": most} if most < len(records) else {}
+            elif most < len(records):
                 records = records.take(limit(records, most, seed=0))
-                file = self.out / ROWS / f"{name}-dev-{most}.jsonl"
+                file = self.place / f"{name}-dev-{most}.jsonl"
                 self.files[file] = records
                 values[role] = str(file)
             self.digests[f"{name}/{role}"] = records.fingerprint()
         return values
-
-    def _check_size(self, name: str, records: Records) -> None:
-        needed = self.table.needs.get(name, 0)
-        if self.wishes.limit is None and len(records) < needed:
-            message = f"{name} is too small: there are {counted(len(records), 'row')}, and the table has {needed:,}"
-            remedy = f"Bring all of it: {self.paper.data[name].about}. Or look at less with --limit."
-            raise DataError([Problem(records.source, message, remedy)])
 
 
 def _recipe(
@@ -195,16 +176,16 @@ def _recipe(
     changes: Values,
     tables: Mapping[str, Mapping[str, Values]],
     encoder: str | None,
-    wishes: Wishes,
+    epochs: int | None,
 ) -> Values:
-    """The recipe of a contender without its seed: shared values, then its own, then other settings and wishes."""
+    """The recipe of a contender without its seed: shared values, then its own, then other settings and options."""
     recipe: Values = {"shared_layer": contender.get("shared_layer", False)}
     for key in LAID_OVER:
         laid = {**values["recipe"].get(key, {}), **contender.get(key, {}), **changes.get(key, {})}
         if laid:
             recipe[key] = laid
-    if wishes.epochs is not None:
-        recipe["training"]["epochs"] = wishes.epochs
+    if epochs is not None:
+        recipe["training"]["epochs"] = epochs
     if encoder is not None:
         recipe["encoder"] = {**recipe.get("encoder", {}), "name": encoder}
     recipe["task"] = []
@@ -216,8 +197,7 @@ def _recipe(
     stages = []
     for name in contender.get("stages", ()):
         entry = values["stage"][name]
-        epochs = entry["epochs"] if wishes.epochs is None else min(entry["epochs"], wishes.epochs)
-        objective = {"name": entry["objective"]}
-        data = tables["stage"][name]
-        stages.append({"data": data, "objective": objective, "epochs": epochs, "batch_size": entry["batch_size"]})
+        stage = {"data": tables["stage"][name], "objective": {"name": entry["objective"]}}
+        fewer = entry["epochs"] if epochs is None else min(entry["epochs"], epochs)
+        stages.append({**stage, "epochs": fewer, "batch_size": entry["batch_size"]})
     return {**recipe, "stage": stages} if stages else recipe
