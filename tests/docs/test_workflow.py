@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -55,6 +56,15 @@ def test_the_hosted_ci_calls_make_targets_only():
     assert commands == ["make check", "make test", "make docs"]
     assert {command.removeprefix("make ") for command in commands} <= set(TARGETS)
     assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
+
+
+def test_make_pages_writes_every_generated_page():
+    """Each command exists and prints the page that it is redirected to."""
+    written = [command.split(" > ") for command in recipe("pages")]
+    assert [page for _, page in written] == [f"docs/reference/{name}.md" for name in ("cli", "recipe", "task-recipe")]
+    for command, page in written:
+        done = subprocess.run([sys.executable, *command.split()[1:]], cwd=ROOT, capture_output=True, check=True)
+        assert done.stdout.decode("utf-8") == (ROOT / page).read_text(encoding="utf-8"), f"{page}: run make pages"
 
 
 @pytest.mark.parametrize("target", ["test", "coverage"])
