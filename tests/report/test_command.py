@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -13,7 +14,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.report import read_source, render_page
-from tests.experiments.studies import small_study
+from tests.experiments.studies import in_process, small_study
 from tests.report.studies import write_study
 from tests.report.test_page import NAMES, Reader
 
@@ -45,12 +46,11 @@ def model(tmp_path_factory):
     rows = [{"text": f"{text} {number}", "label": label} for number in range(6) for label, texts in (
         ("fruit", FRUIT), ("tool", TOOLS)) for text in texts]  # fmt: skip
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "nearfar", "train", "rows.jsonl", "--encoder", "toy", "--epochs", "2", "--batch-size", "8",
-         "--objective", "cross-entropy", "--dev", "0.25", "--set", "training.learning_rate=1e-3", "--out", "model"],
-        cwd=folder, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = ["train", "rows.jsonl", "--encoder", "toy", "--epochs", "2", "--batch-size", "8", "--objective"]
+    words += ["cross-entropy", "--dev", "0.25", "--set", "training.learning_rate=1e-3", "--out", "model"]
+    with contextlib.chdir(folder):
+        status, _, errors = in_process(*words)
+    assert status == 0, errors
     return folder / "model"
 
 
@@ -260,19 +260,11 @@ def test_a_model_without_class_head_shows_its_space(tmp_path, call):
     assert '<section id="cosines">' not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_a_real_study_becomes_a_report_with_every_section_it_has_data_for(tmp_path):
+def test_a_real_study_becomes_a_report_with_every_section_it_has_data_for(tmp_path, preloaded_workers):
     file = small_study(tmp_path, ("seeds = [2, 16]", "seeds = [2]"))
-    done = subprocess.run(
-        [sys.executable, "-m", "nearfar", "study", "run", str(file), "--out", str(tmp_path / "study"), "--workers", "1"],
-        capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        [sys.executable, "-m", "nearfar", "report", str(tmp_path / "study"), "--out", str(tmp_path / "r.html")],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for words in (("study", "run", file, "--workers", "1"), ("report", tmp_path / "study")):
+        status, _, errors = in_process(*words, "--out", tmp_path / ("study" if words[0] == "study" else "r.html"))
+        assert status == 0, errors
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     read = Reader(page)
     shown = page[: page.index('id="absent"')]
