@@ -121,9 +121,9 @@ def test_a_learning_rate_that_nothing_learns_at_is_told():
 def test_more_centers_than_texts_are_told_with_a_number_that_fits():
     assert terms_of(SoftTriple(centers=4))[1] == ""
     assert terms_of(SoftTriple(centers=5), (9, 1, 9))[1] == (
-        "objective.centers is 5, but the class 'fruit' has only 1 text; some centers there may stay idle"
+        "objective.centers is 5, but the class 'fruit' has only 1 text; some of its centers may stay unused"
     )
-    assert terms_of(SoftTriple(centers=5), (9, 1, 9, 2, 9))[1].endswith("; some centers there may stay idle")
+    assert terms_of(SoftTriple(centers=5), (9, 1, 9, 2, 9))[1].endswith("; some of its centers may stay unused")
     assert terms_of(TripleEntropy(centers=2_000), (9, 3, 4))[1] == (
         "objective.centers is 2,000, but 3 of 3 classes have fewer texts, such as 'fruit' with 3 texts; "
         "objective.centers = 4 may do as well"

@@ -71,32 +71,32 @@ def outputs(model: TextModel, rows: EvaluationRows, *, batch_size: int) -> NDArr
     return score_pairs(model, rows.table, *pairs, batch_size=batch_size).reshape(len(others), -1).T
 
 
-def report_on(found: NDArray[np.float32], truth: Truth, thresholds: Thresholds | None = None) -> Report:
+def report_on(predicted: NDArray[np.float32], truth: Truth, thresholds: Thresholds | None = None) -> Report:
     """(n, k) outputs, of a class head, of a pair head or cosines, against the truth."""
-    return _REPORTS[truth.row_type](found, truth, thresholds or {})
+    return _REPORTS[truth.row_type](predicted, truth, thresholds or {})
 
 
-def _classes(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> ClassReport:
-    return class_report(truth.values, most_likely(found), truth.classes)
+def _classes(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> ClassReport:
+    return class_report(truth.values, most_likely(predicted), truth.classes)
 
 
-def _scores(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> ScoreReport:
-    return score_report(truth.values, found[:, 0])
+def _scores(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> ScoreReport:
+    return score_report(truth.values, predicted[:, 0])
 
 
-def _binary(found: NDArray[np.float32], truth: Truth, thresholds: Thresholds) -> PairReport:
-    return pair_report(truth.values > 0.5, found[:, 0], **thresholds)
+def _binary(predicted: NDArray[np.float32], truth: Truth, thresholds: Thresholds) -> PairReport:
+    return pair_report(truth.values > 0.5, predicted[:, 0], **thresholds)
 
 
-def _triplets(found: NDArray[np.float32], _truth: Truth, _: Thresholds) -> TripletReport:
-    return triplet_report(found[:, 0], found[:, 1])
+def _triplets(predicted: NDArray[np.float32], _truth: Truth, _: Thresholds) -> TripletReport:
+    return triplet_report(predicted[:, 0], predicted[:, 1])
 
 
-def _ranking(found: NDArray[np.float32], truth: Truth, _: Thresholds) -> RankingReport:
+def _ranking(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> RankingReport:
     documents = truth.documents
     if documents is None:
-        documents = [f"{row:0{len(str(len(found)))}}" for row in range(len(found))]  # in the order of the rows
-    return ranking_report(truth.queries, documents, truth.values, found[:, 0])
+        documents = [f"{row:0{len(str(len(predicted)))}}" for row in range(len(predicted))]  # in the order of the rows
+    return ranking_report(truth.queries, documents, truth.values, predicted[:, 0])
 
 
 _REPORTS: dict[RowType, Callable[[NDArray[np.float32], Truth, Thresholds], Report]] = {

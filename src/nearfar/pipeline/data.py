@@ -44,9 +44,9 @@ class RunData:
         """What these rows are: pairs may be measured on rows of another type than they are trained on."""
         if self.row_type.has_classes or records is self.train:
             return self.row_type
-        found = row_type_of(records, pairwise=True)
-        assert not isinstance(found, Problem)
-        return found
+        row_type = row_type_of(records, pairwise=True)
+        assert not isinstance(row_type, Problem)
+        return row_type
 
     @property
     def measured(self) -> RowType:

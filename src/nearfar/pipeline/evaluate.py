@@ -73,8 +73,8 @@ def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: i
 
 def card_thresholds(model: Model) -> dict[str, float]:
     """The thresholds that the dev rows of the model's own training chose; none where there were no such rows."""
-    found = {key: _number(model.card.task.get(key)) for key in ("threshold", "accuracy_threshold")}
-    return {} if found["threshold"] is None else {key: value for key, value in found.items() if value is not None}
+    chosen = {key: _number(model.card.task.get(key)) for key in ("threshold", "accuracy_threshold")}
+    return {} if chosen["threshold"] is None else {key: value for key, value in chosen.items() if value is not None}
 
 
 def require_vectors(model: Model) -> None:
@@ -97,9 +97,9 @@ def _targets(model: Model, records: Records) -> tuple[NDArray[np.float32] | None
             f"training, {low:g} to {high:g}; they are mapped by one of their own, on which only mse depends"
         )
         low = high = None
-    values, told = unit_scores(records) if low is None else unit_scores(records, low=low, high=high)
-    if told:
-        notes.append(f"{records.source}: {told}")
+    values, note = unit_scores(records) if low is None else unit_scores(records, low=low, high=high)
+    if note:
+        notes.append(f"{records.source}: {note}")
     return np.array(values, dtype=np.float32), notes
 
 
@@ -131,12 +131,12 @@ def _corpus_rows(model: Model, records: Records, corpus: Corpus) -> tuple[Evalua
     judged: dict[tuple[int, int], int] = {}
     lost: list[int] = []
     for row, (asking, text, grade) in enumerate(zip(query.tolist(), right, grades.tolist(), strict=True)):
-        found = exact.get(text, alike.get(normalized(text)))
-        if found is None:
+        document = exact.get(text, alike.get(normalized(text)))
+        if document is None:
             if grade:
                 lost.append(row)
             continue
-        judged[asking, found] = max(grade, judged.get((asking, found), 0))
+        judged[asking, document] = max(grade, judged.get((asking, document), 0))
     if not any(judged.values()):
         message = f"none of its relevant texts is in {corpus.source}, so there is nothing to find"
         remedy = "Search a corpus that has them; texts are compared apart from case and blanks."

@@ -35,8 +35,10 @@ class BuildContext:
     """Whether pairs have scores rather than binary labels."""
 
 
-Builder: TypeAlias = Callable[[Any, BuildContext], tuple[list[Term], list[str]]]
-"""The table of an objective to its terms, and what the user should know about them."""
+Terms: TypeAlias = tuple[list[Term], list[str]]
+"""The terms of a loss, and what the user should know about them."""
+Builder: TypeAlias = Callable[[Any, BuildContext], Terms]
+"""Makes the terms of an objective of its table."""
 
 
 def register(table: type[Objective], build: Builder) -> None:
@@ -57,10 +59,15 @@ def unregister(table: type[Objective]) -> None:
 
 
 def build_terms(
-    settings: Objective, *, classes: tuple[str, ...], dim: int, labels: NDArray[np.int64], seed: int,
+    settings: Objective,
+    *,
+    classes: tuple[str, ...],
+    dim: int,
+    labels: NDArray[np.int64],
+    seed: int,
     graded: bool = False,
-) -> tuple[list[Term], list[str]]:  # fmt: skip
-    """The terms of an objective, and what the user should know about them. ``seed`` draws centers and proxies.
+) -> Terms:
+    """The terms of an objective, and notes. ``seed`` draws centers and proxies.
 
     A cross-entropy of weight zero is none: it needs no class head.
     """
@@ -85,7 +92,7 @@ def _idle(key: str, settings: Objective) -> str:
     )
 
 
-def _build(settings: Objective, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _build(settings: Objective, context: BuildContext) -> Terms:
     try:
         build = _BUILDERS[type(settings)]
     except KeyError:
@@ -93,13 +100,13 @@ def _build(settings: Objective, context: BuildContext) -> tuple[list[Term], list
     return build(settings, context)
 
 
-def _blend(settings: Blend, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _blend(settings: Blend, context: BuildContext) -> Terms:
     weights = {name: settings.weights.get(name, 1.0) for name in settings.parts}
     terms: list[Term] = []
     notes: list[str] = []
     for name, part in settings.parts.items():
-        made, told = _build(part, context)
-        notes.extend(told)
+        made, part_notes = _build(part, context)
+        notes.extend(part_notes)
         if part.learning_rate is not None and not any(map(_weights_of, made)):
             notes.append(_idle(f"objective.parts.{name}.learning_rate", part))
         for term in made:
@@ -127,11 +134,11 @@ def _entropy(settings: Any, context: BuildContext) -> nn.Module:
     return modules.CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
 
 
-def _cross_entropy(settings: classes.CrossEntropy, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _cross_entropy(settings: classes.CrossEntropy, context: BuildContext) -> Terms:
     return [Term("cross_entropy", 1.0, _entropy(settings, context), "logits")], _single_texts(context, THIN)
 
 
-def _triple_entropy(settings: classes.TripleEntropy, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _triple_entropy(settings: classes.TripleEntropy, context: BuildContext) -> Terms:
     centers = settings.centers or 10
     view: Any = "padded-tokens" if settings.padding else settings.level
     return [
@@ -140,16 +147,21 @@ def _triple_entropy(settings: classes.TripleEntropy, context: BuildContext) -> t
     ], _crowded(centers, context)
 
 
-def _soft_triple(settings: classes.SoftTriple, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _soft_triple(settings: classes.SoftTriple, context: BuildContext) -> Terms:
     objective = _soft(settings, settings.centers, context)
     return [Term("soft_triple", 1.0, objective, settings.level)], _crowded(settings.centers, context)
 
 
 def _soft(settings: Any, centers: int, context: BuildContext) -> nn.Module:
     return modules.SoftTriple(
-        len(context.classes), context.dim, centers=centers, gamma=settings.gamma, scale=settings.scale,
-        margin=settings.margin, spread=settings.spread,
-    )  # fmt: skip
+        len(context.classes),
+        context.dim,
+        centers=centers,
+        gamma=settings.gamma,
+        scale=settings.scale,
+        margin=settings.margin,
+        spread=settings.spread,
+    )
 
 
 def _crowded(centers: int, context: BuildContext) -> list[str]:
@@ -161,22 +173,22 @@ def _crowded(centers: int, context: BuildContext) -> list[str]:
     fewer = f"{len(few)} of {len(context.classes)} classes have fewer texts, such as {smallest!r} with {texts}"
     if len(few) == 1:
         fewer = f"the class {smallest!r} has only {texts}"
-    remedy = f"objective.centers = {usual} may do as well" if usual < centers else "some centers there may stay idle"
+    remedy = f"objective.centers = {usual} may do as well" if usual < centers else "some of its centers may stay unused"
     return [f"objective.centers is {centers:,}, but {fewer}; {remedy}"]
 
 
-def _cross_entropy_supcon(settings: classes.CrossEntropySupCon, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _cross_entropy_supcon(settings: classes.CrossEntropySupCon, context: BuildContext) -> Terms:
     return [
         Term("cross_entropy", 1 - settings.weight, _entropy(settings, context), "logits"),
         Term("supcon", settings.weight, modules.SupCon(temperature=settings.temperature), "text"),
     ], _single_texts(context)
 
 
-def _supcon(settings: classes.SupCon, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _supcon(settings: classes.SupCon, context: BuildContext) -> Terms:
     return [Term("supcon", 1.0, modules.SupCon(temperature=settings.temperature), "text")], _single_texts(context)
 
 
-def _label_aware(settings: classes.LabelAware, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _label_aware(settings: classes.LabelAware, context: BuildContext) -> Terms:
     return [
         Term("cross_entropy", settings.weight, _entropy(settings, context), "logits"),
         Term("label_aware", 1 - settings.weight, modules.LabelAware(temperature=settings.temperature), "weighted"),
@@ -184,17 +196,17 @@ def _label_aware(settings: classes.LabelAware, context: BuildContext) -> tuple[l
     ], _single_texts(context, THIN)
 
 
-def _proxy_nca(settings: classes.ProxyNCA, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _proxy_nca(settings: classes.ProxyNCA, context: BuildContext) -> Terms:
     objective = modules.ProxyNCA(len(context.classes), context.dim, scale=settings.scale)
     return [Term("proxy_nca", 1.0, objective, "text")], _single_texts(context, THIN)
 
 
-def _triplet(settings: classes.Triplet, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _triplet(settings: classes.Triplet, context: BuildContext) -> Terms:
     objective = modules.Triplet(margin=settings.margin, select=settings.select, distance=settings.distance)
     return [Term("triplet", 1.0, objective, "text")], _single_texts(context)
 
 
-def _contrastive(settings: classes.Contrastive, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _contrastive(settings: classes.Contrastive, context: BuildContext) -> Terms:
     return [Term("contrastive", 1.0, modules.Contrastive(margin=settings.margin), "text")], _single_texts(context)
 
 
@@ -215,42 +227,46 @@ def _single_texts(context: BuildContext, trouble: str = ALONE) -> list[str]:
     ]
 
 
-def _batch_softmax(settings: pairs.BatchSoftmax, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _batch_softmax(settings: pairs.BatchSoftmax, context: BuildContext) -> Terms:
     threshold = settings.threshold
     if threshold is None and context.graded:
         threshold = 0.5
     objective = modules.BatchSoftmax(
-        temperature=settings.temperature, trainable=settings.trainable, symmetric=settings.symmetric,
-        normalize=settings.normalize, threshold=threshold, reduction=settings.reduction,
+        temperature=settings.temperature,
+        trainable=settings.trainable,
+        symmetric=settings.symmetric,
+        normalize=settings.normalize,
+        threshold=threshold,
+        reduction=settings.reduction,
         hard_negative_weight=settings.hard_negative_weight,
-    )  # fmt: skip
+    )
     return [Term("batch_softmax", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
 
 
-def _mnrl(settings: pairs.MultipleNegatives, context: BuildContext) -> tuple[list[Term], list[str]]:
+def _mnrl(settings: pairs.MultipleNegatives, context: BuildContext) -> Terms:
     threshold = 0.5 if context.graded else None
     objective = modules.BatchSoftmax(temperature=1 / settings.scale, symmetric=False, threshold=threshold)
     return [Term("mnrl", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
 
 
-def _cosine_mse(_settings: pairs.CosineMSE, _context: BuildContext) -> tuple[list[Term], list[str]]:
+def _cosine_mse(_settings: pairs.CosineMSE, _context: BuildContext) -> Terms:
     return [Term("cosine_mse", 1.0, modules.CosineMSE(), "pairs")], []
 
 
-def _pearson(_settings: pairs.Pearson, _context: BuildContext) -> tuple[list[Term], list[str]]:
+def _pearson(_settings: pairs.Pearson, _context: BuildContext) -> Terms:
     return [Term("pearson", 1.0, modules.Pearson(), "pairs")], []
 
 
-def _pair_triplet(settings: pairs.PairTriplet, _context: BuildContext) -> tuple[list[Term], list[str]]:
+def _pair_triplet(settings: pairs.PairTriplet, _context: BuildContext) -> Terms:
     objective = modules.PairTriplet(margin=settings.margin, distance=settings.distance)
     return [Term("pair_triplet", 1.0, objective, "grouped-pairs")], []
 
 
-def _contrastive_pairs(settings: pairs.ContrastivePairs, _context: BuildContext) -> tuple[list[Term], list[str]]:
+def _contrastive_pairs(settings: pairs.ContrastivePairs, _context: BuildContext) -> Terms:
     return [Term("contrastive_pairs", 1.0, modules.PairContrastive(margin=settings.margin), "pairs")], []
 
 
-def _simcse(settings: pairs.SimCSE, _context: BuildContext) -> tuple[list[Term], list[str]]:
+def _simcse(settings: pairs.SimCSE, _context: BuildContext) -> Terms:
     objective = modules.BatchSoftmax(
         temperature=settings.temperature, symmetric=False, hard_negative_weight=settings.hard_negative_weight
     )
@@ -260,7 +276,7 @@ def _simcse(settings: pairs.SimCSE, _context: BuildContext) -> tuple[list[Term],
     return terms, []
 
 
-def _mirror(settings: pairs.Mirror, _context: BuildContext) -> tuple[list[Term], list[str]]:
+def _mirror(settings: pairs.Mirror, _context: BuildContext) -> Terms:
     objective = modules.BatchSoftmax(temperature=settings.temperature or 0.04, symmetric=False)
     return [Term("mirror", 1.0, objective, "grouped-pairs")], []
 

@@ -85,10 +85,10 @@ def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray
     (['a', 'b', 'c'], (array([0, 1]), array([1, 2])))
     """
     places: dict[str, int] = {}
-    found = tuple(
+    rows = tuple(
         np.array([places.setdefault(text, len(places)) for text in column], dtype=np.int64) for column in columns
     )
-    return list(places), found
+    return list(places), rows
 
 
 def targets_of(row_type: RowType, records: Records, scale: Scale | None) -> NDArray[np.float32] | None:
