@@ -22,7 +22,7 @@ from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
 from nearfar.pipeline.defaults import check_objective, choose
 from nearfar.pipeline.heads import TrainingRows, fit_head
-from nearfar.pipeline.loaders import side_by_side
+from nearfar.pipeline.loaders import texts_per_class
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.stages import plan_stages
 from nearfar.recipe import Recipe, build_recipe
@@ -290,8 +290,8 @@ def test_anchors_without_a_positive_are_helped_by_what_can_help_them(tmp_path, c
 
 def test_two_classes_fit_into_a_balanced_batch():
     """Half a batch is of a class at most, unless a batch is too small for two pairs."""
-    assert [side_by_side(4, size) for size in (2, 3, 4, 6, 8, 64)] == [2, 2, 2, 3, 4, 4]
-    assert side_by_side(20, 12) == 6
+    assert [texts_per_class(4, size) for size in (2, 3, 4, 6, 8, 64)] == [2, 2, 2, 3, 4, 4]
+    assert texts_per_class(20, 12) == 6
 
 
 def test_fewer_texts_of_a_class_in_a_batch_than_asked_for_are_told(tmp_path, capsys):

@@ -238,7 +238,7 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "plain",
         {"name": "mirror"},
         {"batches": {"size": 1}},
-        "mirror tells the texts of a batch",
+        "mirror compares the rows of a batch",
     ),
     "two ways at once": (
         "plain",

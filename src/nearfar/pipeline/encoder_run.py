@@ -21,7 +21,7 @@ from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import are_few
 from nearfar.pipeline.heads import TrainingRows, fit_head
-from nearfar.pipeline.loaders import company, make_loader, twins
+from nearfar.pipeline.loaders import batch_notes, make_loader, view_notes
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import JOURNAL
 from nearfar.pipeline.prepared import Prepared, try_out
@@ -170,7 +170,7 @@ class EncoderRun:
             weight.requires_grad = True  # an earlier stage may have had no use for it
         module, notes = self._loss_module(stage)
         loader = make_loader(stage, self.built, data, self.rows["train"])
-        notes += [*company(loader, recipe), *twins(loader, recipe, data, self.built)]
+        notes += [*batch_notes(loader, recipe), *view_notes(loader, recipe, data, self.built)]
         settings = FitSettings(
             training=recipe.training,
             rates=_rates(recipe),

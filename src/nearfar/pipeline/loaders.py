@@ -1,4 +1,4 @@
-"""Rows to batches: which sampler walks through them, and in which views the model sees them."""
+"""Rows to batches: the sampler, the views in which the model sees texts, and notes on the composition of batches."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _check_negatives(recipe: Recipe, rows: Rows) -> None:
         )
     if len(rows.labels) == 1:
         raise SettingError(
-            f"there is one training row, and {recipe.objective.name} tells the texts of rows from each other; give two "
-            "or more, and better thousands."
+            f"there is one training row, and {recipe.objective.name} compares rows with each other; give two or more, "
+            "and better thousands."
         )
     if recipe.batches.size == 1:
         raise SettingError(
-            f"batches.size is 1, and {recipe.objective.name} tells the texts of a batch from each other; set 2 or "
-            "more, 64 is usual."
+            f"batches.size is 1, and {recipe.objective.name} compares the rows of a batch with each other; set 2 "
+            "or more, 64 is usual."
         )
 
 
@@ -109,7 +109,7 @@ def _augment(does: Capabilities, built: Built, data: RunData, rows: Rows) -> Aug
     )
 
 
-def twins(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[str]:
+def view_notes(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[str]:
     """What a user should know where both views of a text are the same."""
     settings = recipe.encoder
     aware = recipe.objective.does.two_views
@@ -126,13 +126,13 @@ def twins(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> list[s
     ]
 
 
-def company(loader: Loader, recipe: Recipe) -> list[str]:
+def batch_notes(loader: Loader, recipe: Recipe) -> list[str]:
     """What a user should know about the composition of batches."""
     does = recipe.objective.does
     if not does.needs_positives:
         return []
     notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(loader.labels))
-    wanted, fitting = recipe.batches.per_class, side_by_side(recipe.batches.per_class, size)
+    wanted, fitting = recipe.batches.per_class, texts_per_class(recipe.batches.per_class, size)
     if recipe.batches.shuffle == "balanced" and size < 4:
         notes.append(
             f"batches.size is {size}, so texts of one class fill a batch, which leaves no negatives; set 4 or "
@@ -140,13 +140,13 @@ def company(loader: Loader, recipe: Recipe) -> list[str]:
         )
     elif recipe.batches.shuffle == "balanced" and fitting < wanted:
         notes.append(
-            f"batches.per_class is {wanted}, but {fitting} texts of a class share a batch, so that two classes meet in "
-            f"a batch of {size} (batches.size)"
+            f"batches.per_class is {wanted}, but {fitting} texts of a class share a batch, so that two classes fit "
+            f"into a batch of {size} (batches.size)"
         )
     if classes > size // 2:
         notes.append(
             f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
-            f"{2 * classes} or more would let all of them meet"
+            f"{2 * classes} or more have room for all of them"
         )
     alone = count_without_positive(loader.labels, loader.sampler.batches(0))
     parts = [part.does for part in parts_of(recipe.objective).values()]
@@ -158,7 +158,7 @@ def company(loader: Loader, recipe: Recipe) -> list[str]:
             f"only the head is fitted; {help_is}"
             if nothing
             else f"{alone:,} of {len(loader):,} training texts {'has' if alone == 1 else 'have'} no positive in "
-            f"{'its' if alone == 1 else 'their'} batch, so nothing draws {'it' if alone == 1 else 'them'} near; "
+            f"{'its' if alone == 1 else 'their'} batch, so nothing pulls {'it' if alone == 1 else 'them'} closer; "
             f"{help_is}"
         )
     return notes
@@ -175,7 +175,7 @@ def _remedy(loader: Loader, recipe: Recipe, alone: int) -> str:
     return "more texts of a class would help, two of each at least"
 
 
-def side_by_side(per_class: int, size: int) -> int:
+def texts_per_class(per_class: int, size: int) -> int:
     """How many texts of a class share a batch: as asked for, but half the batch at most, and two at least."""
     return min(per_class, max(2, size // 2))
 
@@ -196,7 +196,8 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
                 f"batches.size is {size}, and {stage.recipe.objective.name} compares the texts of a batch; "
                 "set 2 or more, 64 is usual."
             )
-        return ClassBalanced(labels=rows.labels, size=size, per_class=side_by_side(settings.per_class, size), seed=seed)
+        together = texts_per_class(settings.per_class, size)
+        return ClassBalanced(labels=rows.labels, size=size, per_class=together, seed=seed)
     if data.row_type.has_classes:
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts similar pairs together, and these rows have classes; use "balanced".'

@@ -15,7 +15,7 @@ from nearfar.encoding import Built
 from nearfar.encoding.task_model import TaskCard, lay_out
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.pipeline.data import RunData, class_numbers, read_data, read_rows
-from nearfar.pipeline.loaders import side_by_side
+from nearfar.pipeline.loaders import texts_per_class
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.row_checks import graded_problems
 from nearfar.pipeline.rows import Rows
@@ -271,7 +271,7 @@ def make_sampler(planned: PlannedTask, recipe: TaskRecipe) -> Sampler:
                 "texts of a batch; set batch_size to 2 or more, 32 is usual."
             )
         return ClassBalanced(
-            labels=labels, size=size, per_class=side_by_side(recipe.batches.per_class, size), seed=seed
+            labels=labels, size=size, per_class=texts_per_class(recipe.batches.per_class, size), seed=seed
         )
     return RandomOrder(rows=len(labels), size=size, seed=seed)
 
