@@ -282,7 +282,7 @@ def test_anchors_without_a_positive_are_helped_by_what_can_help_them(tmp_path, c
         file.write("a violin,music\n")
     said = told_by(recipe_of(train, {"name": "supcon"}, batches={"size": 32}), tmp_path / "a", capsys)
     assert "1 of 25 training texts has no positive in its batch" in said
-    assert "near; more texts of a class would help, two of each at least" in said
+    assert "closer; more texts of a class would help, two of each at least" in said
     apart = {"size": 3, "shuffle": "file-order"}
     said = told_by(recipe_of(train, {"name": "supcon"}, batches=apart), tmp_path / "b", capsys)
     assert "larger batches (batches.size, 6 for one) or more texts of a class would help" in said

@@ -137,7 +137,7 @@ def test_the_command_warns_of_it_once(files, tmp_path):
         str(tmp_path / "model"),
     )  # fmt: skip
     assert (code, errors.count("warning: ")) == (0, 1), errors
-    assert "so the encoder is kept as it was" in errors
+    assert "so the pretrained encoder is kept" in errors
     assert "kept the weights of step" not in errors
 
 
