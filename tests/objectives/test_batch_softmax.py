@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import nearfar.objectives.batch_softmax
 from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import BatchSoftmax
-from nearfar.objectives.pair_inputs import minmax, unit
+from nearfar.objectives.precision import minmax, unit
 
 Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
@@ -300,7 +300,7 @@ def test_a_weight_needs_one_hard_negative_a_pair(extra):
 
 @pytest.mark.parametrize("blocks", [1, 2, 3, 100])
 def test_the_size_of_blocks_does_not_matter(monkeypatch, blocks):
-    """Rows reckoned one by one, or all at once."""
+    """Rows computed one by one, or all at once."""
     batches = [random_batch(seed) for seed in range(60)]
 
     def everything() -> list[tuple[Tensor, ...]]:

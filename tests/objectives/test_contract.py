@@ -127,7 +127,7 @@ def made(case: Case, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Mo
 
 
 def batch(n: int = 9, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Random vectors, some of them without a classmate."""
+    """Random vectors, some of them without a positive."""
     source = torch.Generator().manual_seed(seed)
     vectors = torch.randn(n, WIDTH, dtype=dtype, generator=source)
     return vectors, torch.randint(0, CLASSES, (n,), generator=source)
@@ -250,7 +250,7 @@ def test_half_precision_of_the_encoder_is_not_that_of_the_objective(case):
 
 @every_objective
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_vectors_of_half_precision_are_reckoned_in_full(case, dtype):
+def test_vectors_of_half_precision_are_computed_in_full(case, dtype):
     """The value is that of the same vectors in fp32, and gradients come back in the type that was given."""
     objective, (vectors, labels) = made(case, dtype=torch.float32), batch(dtype=torch.float32)
     vectors = vectors.to(dtype)
@@ -266,7 +266,7 @@ def test_vectors_of_half_precision_are_reckoned_in_full(case, dtype):
 
 
 @every_objective
-def test_vectors_of_double_precision_are_reckoned_in_double(case):
+def test_vectors_of_double_precision_are_computed_in_double(case):
     """Also where the weights of the objective are fp32."""
     objective, (vectors, labels) = made(case, dtype=torch.float32), batch()
     found, (moved, *weights) = value_and_gradients(case, objective, vectors, labels)

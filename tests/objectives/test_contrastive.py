@@ -13,11 +13,11 @@ from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
 
 from nearfar.objectives import Contrastive
-from nearfar.objectives.masks import classmates
+from nearfar.objectives.class_inputs import same_class
 
 
 def random_batch(seed: int) -> tuple[Tensor, Tensor]:
-    """One to nine float64 embeddings in up to four classes; lonely texts are welcome."""
+    """One to nine float64 embeddings in up to four classes; anchors without a positive included."""
     source = torch.Generator().manual_seed(seed)
     n, d = (int(torch.randint(least, most, (), generator=source)) for least, most in ((1, 10), (2, 7)))
     return torch.randn(n, d, dtype=torch.float64, generator=source), torch.randint(0, 4, (n,), generator=source)
@@ -36,7 +36,7 @@ def by_the_book(embeddings: Tensor, labels: Tensor, margin: float) -> float:
 
 @given(st.integers(0, 2**16), st.sampled_from([0.3, 1.0, 1.9]))
 def test_matches_the_formula_written_as_loops(seed, margin):
-    """The vectorized and the literal version agree on every batch, lonely texts included."""
+    """The vectorized and the literal version agree on every batch, anchors without a positive included."""
     embeddings, labels = random_batch(seed)
     expected = by_the_book(embeddings, labels, margin)
 
@@ -45,14 +45,14 @@ def test_matches_the_formula_written_as_loops(seed, margin):
 
 def test_agrees_with_pytorch_metric_learning_in_value_and_gradient():
     """It has the distances and the hinges; their half squares and the mean over all ordered pairs are added here."""
-    lonely = 0
+    unpaired = 0
     for seed in range(300):
         embeddings, labels = random_batch(seed)
         n = len(labels)
         if n == 1:
             continue
         margin = (0.5, 1.0, 1.6)[seed % 3]
-        lonely += not classmates(labels).any(dim=1).all()
+        unpaired += not same_class(labels).any(dim=1).all()
         ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
         hinges = ContrastiveLoss(pos_margin=0, neg_margin=margin, reducer=DoNothingReducer())(theirs, labels)
         pairs = [torch.as_tensor(hinges[side]["losses"]) for side in ("pos_loss", "neg_loss")]
@@ -64,7 +64,7 @@ def test_agrees_with_pytorch_metric_learning_in_value_and_gradient():
 
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-10)
-    assert lonely > 100
+    assert unpaired > 100
 
 
 @pytest.mark.parametrize(("degrees", "labels", "expected"), [
@@ -83,7 +83,7 @@ def test_a_single_pair_costs_what_its_angle_says(degrees, labels, expected):
 
 
 def test_pairs_that_cost_nothing_count_in_the_mean():
-    """One pair of classmates at a right angle, and two texts opposite of everything else."""
+    """One pair of positives at a right angle, and two texts opposite of everything else."""
     embeddings = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     loss = Contrastive()(embeddings, torch.tensor([0, 0, 1]))
 

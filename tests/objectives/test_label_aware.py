@@ -13,13 +13,13 @@ from torch import Tensor
 
 from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import LabelAware, SupCon
-from nearfar.objectives.masks import classmates
+from nearfar.objectives.class_inputs import same_class
 
 CLASSES = 4
 
 
 def random_batch(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Two to nine float64 embeddings in up to four classes, lonely texts welcome, and logits of a weighting network."""
+    """Two to nine float64 embeddings in up to four classes, anchors without a positive included, and logits of a weighting network."""
     source = torch.Generator().manual_seed(seed)
     n, d = (int(torch.randint(2, most, (), generator=source)) for most in (10, 7))
     embeddings = torch.randn(n, d, dtype=torch.float64, generator=source)
@@ -35,16 +35,18 @@ def by_the_book(embeddings: Tensor, labels: Tensor, probabilities: Tensor, tau: 
     costs = []
     for i in range(len(z)):
         others = [k for k in range(len(z)) if k != i]
-        mates = [p for p in others if y[p] == y[i]]
+        positives = [p for p in others if y[p] == y[i]]
         field = sum(w[i][y[k]] * math.exp(s[i][k] / tau) for k in others)
-        if mates:
-            costs.append(-w[i][y[i]] * sum(math.log(math.exp(s[i][p] / tau) / field) for p in mates) / len(mates))
+        if positives:
+            costs.append(
+                -w[i][y[i]] * sum(math.log(math.exp(s[i][p] / tau) / field) for p in positives) / len(positives)
+            )
     return sum(costs) / len(costs) if costs else 0.0
 
 
 @given(st.integers(0, 2**16), st.sampled_from([0.07, 0.3, 2.0]))
 def test_matches_the_formula_written_as_loops(seed, tau):
-    """The vectorized and the literal version agree on every batch, lonely texts included."""
+    """The vectorized and the literal version agree on every batch, anchors without a positive included."""
     embeddings, labels, logits = random_batch(seed)
     probabilities = logits.softmax(dim=1)
     expected = by_the_book(embeddings, labels, probabilities, tau)
@@ -56,26 +58,26 @@ def test_matches_the_formula_written_as_loops(seed, tau):
 
 def test_even_weights_give_supcon_less_the_log_of_the_classes_over_the_classes():
     """The field shrinks to a C-th, and so does the anchor's own weight; with weights of one it is SupCon itself."""
-    lonely = without = 0
+    unpaired = without = 0
     for seed in range(300):
         embeddings, labels, _ = random_batch(seed)
-        mates = classmates(labels).any(dim=1)
-        lonely += bool(mates.any() and not mates.all())
-        without += not mates.any()
+        positives = same_class(labels).any(dim=1)
+        unpaired += bool(positives.any() and not positives.all())
+        without += not positives.any()
         ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
         ones = torch.ones(len(labels), CLASSES, dtype=torch.float64)
         found, supcon = (
             LabelAware(temperature=0.2)(ours, labels, ones / CLASSES),
             SupCon(temperature=0.2)(theirs, labels),
         )
-        expected = (supcon - math.log(CLASSES)) / CLASSES if mates.any() else supcon
+        expected = (supcon - math.log(CLASSES)) / CLASSES if positives.any() else supcon
         found.backward()
         expected.backward()
 
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-10)
         torch.testing.assert_close(LabelAware(temperature=0.2)(ours, labels, ones), supcon, rtol=1e-9, atol=1e-12)
-    assert lonely > 100
+    assert unpaired > 100
     assert without > 10
 
 
@@ -118,7 +120,7 @@ def test_one_point_for_all_costs_what_the_weights_leave():
 
 
 def test_a_class_that_seems_likely_pushes_its_texts_away_harder():
-    """Two strangers at the same angle on either side: the gradient turns the anchor away from the likelier one."""
+    """Two negatives at the same angle on either side: the gradient turns the anchor away from the likelier one."""
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.6, 0.8], [0.6, -0.8]], requires_grad=True)
     probabilities = torch.tensor([[0.5, 0.4, 0.1]]).expand(4, -1)
     LabelAware()(embeddings, torch.tensor([0, 0, 1, 2]), probabilities).backward()
@@ -127,7 +129,7 @@ def test_a_class_that_seems_likely_pushes_its_texts_away_harder():
 
 
 @pytest.mark.parametrize("labels", [[0], [0, 1], [2, 1, 0]])
-def test_a_batch_without_classmates_costs_nothing_and_moves_nothing(labels):
+def test_a_batch_without_positives_costs_nothing_and_moves_nothing(labels):
     """Exactly zero with zero gradients, never NaN: the optimizer may step as if nothing happened."""
     source = torch.Generator().manual_seed(0)
     embeddings = torch.randn(len(labels), 3, generator=source).requires_grad_()
@@ -145,7 +147,7 @@ def test_probabilities_of_exactly_zero_stay_finite(likely):
     """A sure network, right or wrong, or sure of a class that nobody in the batch has."""
     embeddings, labels, _ = random_batch(4)
     labels = torch.arange(len(labels)) % 3
-    assert classmates(labels).any()
+    assert same_class(labels).any()
     probabilities = torch.zeros(len(labels), CLASSES)
     probabilities[:, likely] = 1
     ours = embeddings.float().requires_grad_()
@@ -173,7 +175,7 @@ def test_lengths_of_embeddings_do_not_matter():
     """Only directions count."""
     embeddings, labels, logits = random_batch(5)
     probabilities = logits.softmax(dim=1)
-    assert classmates(labels).any()
+    assert same_class(labels).any()
 
     found, expected = (LabelAware()(factor * embeddings, labels, probabilities) for factor in (30, 1))
 

@@ -191,9 +191,9 @@ def dense(objective: SoftTriple, embeddings: Tensor, labels: Tensor) -> Tensor:
     """The formula in one piece, with an (n, c, k) tensor for every step of it."""
     z, w = F.normalize(embeddings, dim=1), F.normalize(objective.centers, dim=2)
     s = torch.einsum("nd,ckd->nck", z, w)
-    likeness = (s * (s / objective.gamma).softmax(dim=2)).sum(dim=2)
-    margin = objective.margin * F.one_hot(labels, len(w)).to(likeness.dtype)
-    return F.cross_entropy(objective.scale * (likeness - margin), labels)
+    similarity = (s * (s / objective.gamma).softmax(dim=2)).sum(dim=2)
+    margin = objective.margin * F.one_hot(labels, len(w)).to(similarity.dtype)
+    return F.cross_entropy(objective.scale * (similarity - margin), labels)
 
 
 def sized_case(n: int, c: int = 3, k: int = 4, d: int = 5, **settings: Any) -> tuple[SoftTriple, Tensor, Tensor]:
@@ -225,10 +225,10 @@ class Watch(TorchDispatchMode):
 @pytest.mark.parametrize("k", [1, 4, 50])
 @pytest.mark.parametrize("n", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5])
 @pytest.mark.usefixtures("small_blocks")
-def test_blocks_reckon_like_the_formula_in_one_piece(n, k):
+def test_blocks_compute_like_the_formula_in_one_piece(n, k):
     """Value and both gradients, for one block, several and a broken one."""
     objective, embeddings, labels = sized_case(n, k=k)
-    found, expected = (reckon(embeddings, labels) for reckon in (objective, lambda *batch: dense(objective, *batch)))
+    found, expected = (compute(embeddings, labels) for compute in (objective, lambda *batch: dense(objective, *batch)))
     wanted = [embeddings, objective.centers]
 
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
@@ -237,7 +237,7 @@ def test_blocks_reckon_like_the_formula_in_one_piece(n, k):
         torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-14)
 
 
-def test_blocks_reckon_like_the_formula_at_their_real_size():
+def test_blocks_compute_like_the_formula_at_their_real_size():
     """In fp32, with more embeddings than a block and thousands of centers."""
     objective, embeddings, labels = sized_case(soft_triple_blocks.BLOCK + 37, c=4, k=2000, d=16)
     objective, embeddings = objective.float(), embeddings.detach().float().requires_grad_()
@@ -314,7 +314,7 @@ def test_only_what_asks_for_a_gradient_gets_one(frozen):
 
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode, None])
 @pytest.mark.usefixtures("small_blocks")
-def test_without_gradients_only_the_value_is_reckoned(off):
+def test_without_gradients_only_the_value_is_computed(off):
     """One product a block, and the same value."""
     objective, embeddings, labels = sized_case(2 * BLOCK + 1)
     expected = objective(embeddings, labels).detach()
@@ -399,7 +399,7 @@ def test_labels_outside_the_classes_are_refused():
 @pytest.mark.parametrize("blocks", [2, 5])
 @pytest.mark.usefixtures("small_blocks")
 def test_no_tensor_is_larger_than_a_block_of_similarities(blocks):
-    """However many embeddings come: neither while reckoning nor while going back, and nothing such is kept."""
+    """However many embeddings come: neither while computing nor while going back, and nothing such is kept."""
     n, c, k, d = blocks * BLOCK, 3, 100, 2
     objective, embeddings, labels = sized_case(n, c, k, d)
     kept = []

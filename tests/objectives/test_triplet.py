@@ -17,14 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nearfar.objectives import Triplet
-from nearfar.objectives.masks import classmates
+from nearfar.objectives.class_inputs import same_class
 
 SELECTIONS = ("all", "hard", "semihard")
 POWERS = {"euclidean": 1, "squared": 2}
 
 
 def random_batch(seed: int, most: int = 10) -> tuple[Tensor, Tensor]:
-    """One to nine float64 embeddings in up to four classes; lonely texts are welcome."""
+    """One to nine float64 embeddings in up to four classes; anchors without a positive included."""
     source = torch.Generator().manual_seed(seed)
     n, d = (int(torch.randint(least, end, (), generator=source)) for least, end in ((1, most), (2, 7)))
     return torch.randn(n, d, dtype=torch.float64, generator=source), torch.randint(0, 4, (n,), generator=source)
@@ -37,11 +37,11 @@ def by_the_book(embeddings: Tensor, labels: Tensor, margin: float, select: str, 
     d = [[math.dist(u, v) ** power for v in z] for u in z]
     costs = []
     for a in range(len(z)):
-        mates = [p for p in range(len(z)) if p != a and y[p] == y[a]]
-        strangers = [n for n in range(len(z)) if y[n] != y[a]]
-        triplets = list(itertools.product(mates, strangers))
+        positives = [p for p in range(len(z)) if p != a and y[p] == y[a]]
+        negatives = [n for n in range(len(z)) if y[n] != y[a]]
+        triplets = list(itertools.product(positives, negatives))
         if select == "hard" and triplets:
-            triplets = [(max(mates, key=lambda p: d[a][p]), min(strangers, key=lambda n: d[a][n]))]
+            triplets = [(max(positives, key=lambda p: d[a][p]), min(negatives, key=lambda n: d[a][n]))]
         elif select == "semihard":
             triplets = [(p, n) for p, n in triplets if d[a][p] < d[a][n] < d[a][p] + margin]
         costs += [max(0.0, margin + d[a][p] - d[a][n]) for p, n in triplets]
@@ -53,7 +53,7 @@ def by_the_book(embeddings: Tensor, labels: Tensor, margin: float, select: str, 
     st.integers(0, 2**16), st.sampled_from([0.1, 0.5, 3.0]), st.sampled_from(SELECTIONS), st.sampled_from(list(POWERS))
 )
 def test_matches_the_formula_written_as_loops(seed, margin, select, distance):
-    """The counted and the literal version agree on every batch, lonely texts included."""
+    """The counted and the literal version agree on every batch, anchors without a positive included."""
     embeddings, labels = random_batch(seed)
     expected = by_the_book(embeddings, labels, margin, select, POWERS[distance])
     found = Triplet(margin=margin, select=select, distance=distance)(embeddings, labels)
@@ -64,12 +64,12 @@ def test_matches_the_formula_written_as_loops(seed, margin, select, distance):
 @pytest.mark.parametrize("distance", POWERS)
 @pytest.mark.parametrize("select", SELECTIONS)
 def test_agrees_with_pytorch_metric_learning_in_value_and_gradient(select, distance):
-    """Hundreds of batches, some with lonely texts, some without any triplet that costs."""
-    lonely = free = 0
+    """Hundreds of batches, some with anchors without a positive, some without any triplet that costs."""
+    unpaired = free = 0
     for seed in range(300):
         embeddings, labels = random_batch(seed, most=(10, 30)[seed % 2])
         margin = (0.1, 0.5, 1.0)[seed % 3]
-        lonely += not classmates(labels).any(dim=1).all()
+        unpaired += not same_class(labels).any(dim=1).all()
         measure = LpDistance(power=POWERS[distance])
         theirs, ours = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
         miner = {
@@ -86,7 +86,7 @@ def test_agrees_with_pytorch_metric_learning_in_value_and_gradient(select, dista
 
         torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-9)
-    assert lonely > 100
+    assert unpaired > 100
     assert 20 < free < 150
 
 
@@ -95,8 +95,8 @@ def test_agrees_with_pytorch_metric_learning_in_value_and_gradient(select, dista
     ("hard", (1.8 - math.sqrt(2) + 1.8 - 2 * math.sin(math.pi / 12)) / 2),
     ("semihard", (1.8 - math.sqrt(2) + 1.8 - math.sqrt(3)) / 2),
 ])  # fmt: skip
-def test_four_texts_on_a_circle_cost_what_one_can_reckon_by_hand(select, expected):
-    """Two mates a chord of 1 apart at 0 and 60 degrees, strangers at 90 and 180: only 180 is far enough from 0."""
+def test_four_texts_on_a_circle_cost_what_is_computed_by_hand(select, expected):
+    """Two positives a chord of 1 apart at 0 and 60 degrees, negatives at 90 and 180: only 180 is far enough from 0."""
     angles = torch.tensor([0.0, 60.0, 90.0, 180.0], dtype=torch.float64).deg2rad()
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     found = Triplet(margin=0.8, select=select)(embeddings, torch.tensor([0, 0, 1, 2]))
@@ -108,8 +108,8 @@ def test_four_texts_on_a_circle_cost_what_one_can_reckon_by_hand(select, expecte
     ("all", (0.8 + 0.8 + math.sqrt(2) - 2) / 2), ("hard", (0.8 + 0.8 + math.sqrt(2) - 2) / 2),
     ("semihard", 0.8 + math.sqrt(2) - 2),
 ])  # fmt: skip
-def test_a_stranger_exactly_as_far_as_a_mate_costs_the_margin_and_is_not_semihard(select, expected):
-    """Seen from the anchor both are at a right angle; seen from the mate the stranger is opposite."""
+def test_a_negative_exactly_as_far_as_a_positive_costs_the_margin_and_is_not_semihard(select, expected):
+    """Seen from the anchor both are at a right angle; seen from the positive the negative is opposite."""
     embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
     found = Triplet(margin=0.8, select=select)(embeddings, torch.tensor([0, 0, 1]))
 
@@ -117,8 +117,8 @@ def test_a_stranger_exactly_as_far_as_a_mate_costs_the_margin_and_is_not_semihar
 
 
 @pytest.mark.parametrize("select", SELECTIONS)
-def test_a_stranger_exactly_a_margin_farther_than_a_mate_does_not_count(select):
-    """Two mates at one place, a stranger opposite, 2 away, and another at a right angle that alone costs."""
+def test_a_negative_exactly_a_margin_farther_than_a_positive_does_not_count(select):
+    """Two positives at one place, a negative opposite, 2 away, and another at a right angle that alone costs."""
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     found = Triplet(margin=2.0, select=select)(embeddings, torch.tensor([0, 0, 1, 2]))
 
@@ -126,7 +126,7 @@ def test_a_stranger_exactly_a_margin_farther_than_a_mate_does_not_count(select):
 
 
 def test_near_texts_keep_their_distances_in_fp32():
-    """Mates 1e-4 apart and strangers 3e-4: such differences are lost where distances come from products."""
+    """Mates 1e-4 apart and negatives 3e-4: such differences are lost where distances come from products."""
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 1e-4], [1.0, 4e-4], [1.0, 5e-4]])
     loss = Triplet(margin=1e-3, select="hard")(embeddings, torch.tensor([0, 0, 1, 1]))
 
@@ -148,7 +148,7 @@ def test_a_batch_without_triplets_costs_nothing_and_moves_nothing(select, labels
 @pytest.mark.parametrize("distance", POWERS)
 @pytest.mark.parametrize(("select", "expected"), [("all", 0.7), ("hard", 0.7), ("semihard", 0.0)])
 def test_one_point_for_all_costs_the_margin_but_moves_nothing(select, expected, distance):
-    """There is no direction to part in, and no infinite gradient either; no stranger is farther than a mate."""
+    """There is no direction to part in, and no infinite gradient either; no negative is farther than a positive."""
     embeddings = torch.ones(6, 3, requires_grad=True)
     loss = Triplet(margin=0.7, select=select, distance=distance)(embeddings, torch.arange(6) % 2)
     loss.backward()

@@ -1,4 +1,4 @@
-"""Vectors to one number: objectives are arithmetic on tensors, and know nothing of texts, files or encoders."""
+"""Objectives: embeddings to a loss. They see tensors only, never texts, files or encoders."""
 
 from nearfar.objectives.batch_softmax import BatchSoftmax
 from nearfar.objectives.blend import Blend

@@ -1,4 +1,4 @@
-"""Blend: a weighted sum of objectives that look at the same tensors."""
+"""Blend: a weighted sum of objectives on the same tensors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Blend(nn.Module):
 
     .. math:: \ell = \sum_j \mu_j \ell_j
 
-    Whatever it is called with goes to every part, so all parts take the same arguments. After each call ``parts`` holds
-    what each of them gave, before weighting and without a graph, by name: for the journal.
+    All parts are called with the same arguments. After each call ``parts`` holds the value of each by name, before
+    weighting and without a graph: for the journal.
 
     Reads:    what its parts read
     Batches:  what its parts need
-    Related:  ``triple-entropy`` and ``cross-entropy+supcon`` blend objectives that look at different tensors
+    Related:  ``triple-entropy`` and ``cross-entropy+supcon`` blend objectives on different tensors
     Paper:    e.g. Gunel et al. 2021, arXiv:2011.01403; combo of batch-softmax contrastive and squared error
 
     Args:

@@ -1,9 +1,10 @@
-"""What the settings of class objectives may be."""
+"""Checks of the settings of objectives."""
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
 from nearfar.errors import SettingError
 
@@ -12,7 +13,7 @@ COUNTED = {
     "dim": "it is the width of the embeddings",
     "centers": "10 is usual",
 }
-"""What to give for a setting that is counted."""
+"""What to give for a setting that is a count."""
 
 
 def count(part: str, name: str, value: int, least: int) -> None:
@@ -25,17 +26,8 @@ def count(part: str, name: str, value: int, least: int) -> None:
         raise SettingError(f"{part}: {name} must be {least} or more, got {value}; {COUNTED[name]}.")
 
 
-def positive(part: str, name: str, value: float, usual: str) -> None:
-    """Refuse what is not a number above 0, or has no end."""
-    _finite(part, name, value, usual, zero=False)
-
-
-def not_negative(part: str, name: str, value: float, usual: str) -> None:
-    """The same, but 0 may be."""
-    _finite(part, name, value, usual, zero=True)
-
-
-def _finite(part: str, name: str, value: float, usual: str, *, zero: bool) -> None:
+def positive(part: str, name: str, value: float, usual: str, *, zero: bool = False) -> None:
+    """Refuse what is not a finite number above 0, or with ``zero`` from 0 on."""
     try:
         good = 0 <= value < math.inf and (zero or value != 0)
     except TypeError:
@@ -43,3 +35,9 @@ def _finite(part: str, name: str, value: float, usual: str, *, zero: bool) -> No
     if not good:
         least = "0 or more" if zero else "above 0"
         raise SettingError(f"{part}: {name} must be {least} and finite, got {value!r}; try {usual}.")
+
+
+def one_of(part: str, name: str, value: str, known: Sequence[str]) -> None:
+    """Refuse an unknown choice."""
+    if value not in known:
+        raise SettingError(f"{part}: {name} must be one of {', '.join(known)}, got {value!r}; try {known[0]!r}.")

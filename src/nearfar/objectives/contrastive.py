@@ -1,17 +1,13 @@
-"""Contrastive: pairs of one class come together, pairs of two classes part up to a margin."""
+"""Contrastive: pairs of one class are pulled together, pairs of two classes pushed apart up to a margin."""
 
 from __future__ import annotations
 
-import torch
+import torch  # noqa: F401 - the examples below read it
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.objectives.bounds import positive
-from nearfar.objectives.labels import class_names
-from nearfar.objectives.masks import classmates
-from nearfar.objectives.pair_inputs import unit
-from nearfar.objectives.precision import full_precision, widened
-from nearfar.shapes import expect
+from nearfar.objectives.class_inputs import labeled_directions, pair_distances
 
 
 class Contrastive(nn.Module):
@@ -22,8 +18,8 @@ class Contrastive(nn.Module):
 
     with *d* the Euclidean distance of L2-normalized embeddings, at most 2, so that a margin means the same whatever the
     encoder. The value is the mean over all :math:`n(n-1)/2` pairs of the batch, those that cost nothing included; a
-    batch of one text has no pairs and costs zero. Two texts at the same place have no direction to part in: they cost
-    their margin, but do not move.
+    batch of one text has no pairs and costs zero. A pair of equal embeddings has no direction to be pushed in: it
+    costs its margin, with a zero gradient.
 
     Reads:    single texts, one class each
     Batches:  two or more texts of a class
@@ -45,11 +41,7 @@ class Contrastive(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
-        n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
-        labels, (vectors,) = class_names("Contrastive", labels), widened(embeddings)
-        z = unit(vectors)
-        with full_precision(z):
-            d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (n, n), exactly zero for equal rows
-        near, far = classmates(labels), labels.unsqueeze(0) != labels.unsqueeze(1)  # (n, n) twice
-        costs = (d.square() * near + F.relu(self.margin - d).square() * far) / 2  # (n, n), each pair twice
-        return costs.sum() / max(n * (n - 1), 1)
+        z, labels = labeled_directions("Contrastive", embeddings, labels)
+        d, positives, negatives = pair_distances(z, labels)  # (n, n) each
+        costs = (d.square() * positives + F.relu(self.margin - d).square() * negatives) / 2  # (n, n), each pair twice
+        return costs.sum() / max(len(z) * (len(z) - 1), 1)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import torch  # noqa: F401 - the examples below read it
-from torch import Tensor, nn
+from torch import Tensor
 
-from nearfar.objectives.pair_inputs import cosines, pair_sizes, required
-from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.pair_objective import PairObjective, Pairs
 
 
-class CosineMSE(nn.Module):
+class CosineMSE(PairObjective):
     r"""Mean squared error of the cosine of each pair.
 
     .. math:: L = \frac{1}{b} \sum_i (\cos(q_i, a_i) - y_i)^2
 
-    with *y* the targets, from 0 for nothing in common to 1 for the same. Extra rows on the right, and groups, are
-    accepted for the sake of blends and not looked at.
+    with *y* the targets, from 0 for unrelated to 1 for equivalent texts. Extra rows on the right, and groups, are
+    accepted for the sake of blends and ignored.
 
     Reads:    pairs of texts, a score from 0 to 1 or a class 0 or 1 each
     Batches:  any
@@ -27,15 +26,9 @@ class CosineMSE(nn.Module):
     0.25
     """
 
-    def forward(
-        self, left: Tensor, right: Tensor, targets: Tensor | None = None, *, left_groups: Tensor | None = None,
-        right_groups: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """(b, d) left, (b + extra, d) right, (b,) targets -> scalar."""
-        pair_sizes(left, right, targets, left_groups, right_groups)
-        wanted = required("CosineMSE", targets, low=0, high=1)
-        left, right = widened(left, right)
-        if len(left) == 0:
-            return (left.sum() + right.sum()) * 0
-        with full_precision(left):
-            return (cosines(left, right) - wanted.to(left.dtype)).square().mean()
+    def loss(self, pairs: Pairs) -> Tensor:
+        """The value of a batch."""
+        wanted = pairs.required_targets(low=0, high=1)
+        if len(pairs) == 0:
+            return pairs.zero()
+        return (pairs.cosines() - wanted.to(pairs.left.dtype)).square().mean()

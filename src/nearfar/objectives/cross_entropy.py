@@ -1,4 +1,4 @@
-"""Cross-entropy: each text's own class should be the likely one."""
+"""Cross-entropy: the class of each text should be the most likely one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
-from nearfar.objectives.labels import class_indices
+from nearfar.objectives.class_inputs import class_indices
 from nearfar.objectives.precision import widened
 from nearfar.shapes import expect
 
@@ -19,10 +19,10 @@ class CrossEntropy(nn.Module):
               t_{i,c} = (1 - \epsilon)\, [c = y_i] + \frac{\epsilon}{C}
 
     with *x* the logits, *w* the weights of the classes, all one if none are given, and :math:`\epsilon` the label
-    smoothing. A weight is that of the texts of a class and leaves their targets alone. (In torch it weights the parts
-    of a smoothed target as well, which then lean to rare classes: with balanced weights, a smoothing of 0.1 and 97 % of
-    the texts in one of two classes, the other is the likely one for all texts.) Texts whose weights are all zero cost
-    nothing.
+    smoothing. A weight applies to the texts of a class, not to the parts of their smoothed targets. (In torch it
+    applies to both, which biases the targets to rare classes: with balanced weights, a smoothing of 0.1 and 97 % of the
+    texts in one of two classes, the other is the most likely one for all texts.) A batch whose weights are all zero
+    costs nothing.
 
     Reads:    single texts or joined pairs, one class each
     Batches:  any
@@ -30,7 +30,7 @@ class CrossEntropy(nn.Module):
     Paper:    the usual objective of fine-tuning, e.g. Devlin et al. 2019, arXiv:1810.04805
 
     Args:
-        label_smoothing: epsilon above, the share of the target that is spread evenly over all classes.
+        label_smoothing: epsilon above, the share of the target that is distributed evenly over all classes.
         class_weights: one weight a class, 0 or more; see :func:`balanced_weights`.
 
     >>> round(CrossEntropy()(torch.zeros(3, 4), torch.tensor([0, 1, 3])).item(), 4)  # log(4)

@@ -1,4 +1,4 @@
-"""Label-aware contrast: texts of classes that are easily confused push each other hardest."""
+"""Label-aware contrast: negatives of classes that are easily confused count most."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from torch import Tensor, nn
 
 from nearfar.errors import SettingError
 from nearfar.objectives.bounds import positive
-from nearfar.objectives.labels import class_indices
-from nearfar.objectives.masks import classmates, itself
-from nearfar.objectives.pair_inputs import unit
-from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.class_inputs import class_indices, same_class, same_row
+from nearfar.objectives.precision import full_precision, unit, widened
 from nearfar.shapes import expect
 
 ROUNDING = 1e-2
@@ -20,16 +18,15 @@ ROUNDING = 1e-2
 class LabelAware(nn.Module):
     r"""Label-aware contrastive objective: Suresh and Ong 2021, arXiv:2109.05427.
 
-    A weighting network gives text *i* a probability :math:`w_{i,c}` of class *c*. Anchor *i* has classmates P(i), and
-    everyone else counts by how likely the network finds their class for *i*:
+    A weighting network gives text *i* a probability :math:`w_{i,c}` of class *c*. Anchor *i* has positives P(i), and
+    every other text counts by the probability of its class for *i*:
 
     .. math:: \ell_i = -\frac{w_{i,y_i}}{|P(i)|} \sum_{p \in P(i)}
               \log \frac{\exp(s_{ip} / \tau)}{\sum_{k \neq i} w_{i,y_k} \exp(s_{ik} / \tau)}
 
-    with *s* the cosine similarity. The value is the mean over anchors that have a classmate, exactly zero with none.
+    with *s* the cosine similarity. The value is the mean over anchors that have a positive, exactly zero without any.
     It may be negative: with :math:`w = 1 / C` everywhere it is :math:`(\mathrm{SupCon} - \log C) / C`, and with
-    :math:`w = 1` it is :class:`SupCon`. Gradients flow into the probabilities. Those that underflow
-    to zero do no harm.
+    :math:`w = 1` it is :class:`SupCon`. Gradients flow into the probabilities; they may underflow to zero.
 
     Reads:    single texts, one class each, and class probabilities from a second network
     Batches:  two or more texts of a class; two views of each text make sure of that
@@ -37,7 +34,7 @@ class LabelAware(nn.Module):
     Paper:    the total there is half cross-entropy of both networks, half this, at temperature 0.3
 
     Args:
-        temperature: tau above. Lower listens more to the nearest wrong texts; the paper takes 0.3.
+        temperature: tau above; lower values weight the hardest negatives more. The paper takes 0.3.
 
     >>> one_point, even = torch.ones(4, 2), torch.full((4, 2), 0.5)
     >>> round(LabelAware()(one_point, torch.tensor([0, 0, 1, 1]), even).item(), 4)  # (log(4 - 1) - log(2)) / 2
@@ -51,33 +48,31 @@ class LabelAware(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, class_probabilities: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels, (n, c) class probabilities, softmax applied -> scalar."""
-        sizes = expect(
-            embeddings=(embeddings, "n d"), labels=(labels, "n"), class_probabilities=(class_probabilities, "n c")
-        )  # fmt: skip
-        n = sizes["n"]
+        probabilities = {"class_probabilities": (class_probabilities, "n c")}
+        sizes = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"), **probabilities)
         labels = class_indices("LabelAware", labels, sizes["c"], more="give probabilities of {} classes")
         _check_probabilities(class_probabilities)
-        vectors, probabilities = widened(embeddings, class_probabilities)
+        vectors, weights = widened(embeddings, class_probabilities)
         z = unit(vectors)
         with full_precision(z):
             logits = z @ z.T / self.temperature  # (n, n): s / tau
-        w = probabilities.index_select(1, labels)  # (n, n): how likely k's class is for i
-        if n < 2:
+        w = weights.index_select(1, labels)  # (n, n): the probability of k's class for i
+        if len(z) < 2:
             return (logits * w * 0).sum()
-        others = logits.masked_fill(itself(n, z.device), -torch.inf)  # (n, n)
+        others = logits.masked_fill(same_row(len(z), z.device), -torch.inf)  # (n, n)
         top = others.detach().amax(dim=1, keepdim=True)  # (n, 1)
         total = (w * (others - top).exp()).sum(dim=1, keepdim=True)  # (n, 1): w itself, as its logarithm may be -inf
-        field = top + total.masked_fill(total == 0, torch.finfo(total.dtype).tiny).log()  # (n, 1)
-        positive = classmates(labels)  # (n, n): P(i) as rows
-        costs = ((field - logits) * w).masked_fill(~positive, 0)  # (n, n): a classmate's class is i's own
-        return (costs.sum(dim=1) / positive.sum(dim=1).clamp(min=1)).sum() / positive.any(dim=1).sum().clamp(min=1)
+        log_sum = top + total.masked_fill(total == 0, torch.finfo(total.dtype).tiny).log()  # (n, 1)
+        positives = same_class(labels)  # (n, n): P(i) as rows
+        costs = ((log_sum - logits) * w).masked_fill(~positives, 0)  # (n, n): a positive has the class of i
+        return (costs.sum(dim=1) / positives.sum(dim=1).clamp(min=1)).sum() / positives.any(dim=1).sum().clamp(min=1)
 
 
-def _check_probabilities(found: Tensor) -> None:
-    """Refuse logits, which are easily taken for probabilities; an accelerator is not waited for."""
-    if found.device.type != "cpu" or found.numel() == 0:
+def _check_probabilities(probabilities: Tensor) -> None:
+    """Refuse logits in place of probabilities; on an accelerator nothing is checked, to avoid waiting for it."""
+    if probabilities.device.type != "cpu" or probabilities.numel() == 0:
         return
-    low, high = (float(end) for end in found.detach().aminmax())
+    low, high = (float(end) for end in probabilities.detach().aminmax())
     if low < -ROUNDING or high > 1 + ROUNDING:
         wrong = low if low < -ROUNDING else high
         raise SettingError(

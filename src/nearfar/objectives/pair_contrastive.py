@@ -1,22 +1,21 @@
-"""Pair contrastive: pull what belongs together, push what does not beyond a margin."""
+"""Pair contrastive: positive pairs are pulled together, negative pairs pushed apart up to a margin."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.errors import SettingError
-from nearfar.objectives.pair_inputs import cosines, pair_sizes, positive_pairs, required
-from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.pair_objective import PairObjective, Pairs
 
 
-class PairContrastive(nn.Module):
+class PairContrastive(PairObjective):
     r"""Contrastive objective of Hadsell et al. 2006 on labeled pairs, with cosine distance.
 
     .. math:: L = \frac{1}{2b} \sum_i y_i d_i^2 + (1 - y_i) \max(0, m - d_i)^2, \qquad d_i = 1 - \cos(q_i, a_i)
 
-    with target *y* 1 for pairs that belong together and 0 for others. Extra rows on the right, and groups, are
-    accepted for the sake of blends and not looked at.
+    with target *y* 1 for positive pairs and 0 for negative ones. Extra rows on the right, and groups, are accepted for
+    the sake of blends and ignored.
 
     Reads:    pairs of texts, class 0 or 1 each
     Batches:  any
@@ -24,7 +23,7 @@ class PairContrastive(nn.Module):
     Paper:    Hadsell et al. 2006, doi:10.1109/CVPR.2006.100
 
     Args:
-        margin: m above, the distance beyond which a negative pair is left alone.
+        margin: m above, the distance beyond which a negative pair costs nothing.
 
     >>> here, across = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     >>> PairContrastive()(here, across, torch.tensor([1])).item()
@@ -42,16 +41,11 @@ class PairContrastive(nn.Module):
             )
         self.margin = margin
 
-    def forward(
-        self, left: Tensor, right: Tensor, targets: Tensor | None = None, *, left_groups: Tensor | None = None,
-        right_groups: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """(b, d) left, (b + extra, d) right, (b,) targets -> scalar."""
-        b, _ = pair_sizes(left, right, targets, left_groups, right_groups)
-        left, right = widened(left, right)
-        together = positive_pairs("PairContrastive", left, required("PairContrastive", targets, low=0, high=1))
-        if b == 0:
-            return (left.sum() + right.sum()) * 0
-        with full_precision(left):
-            distance = 1 - cosines(left, right)  # (b,)
-            return 0.5 * torch.where(together, distance, (self.margin - distance).clamp(min=0)).square().mean()
+    def loss(self, pairs: Pairs) -> Tensor:
+        """The value of a batch."""
+        pairs.required_targets(low=0, high=1)
+        positive = pairs.positive()
+        if len(pairs) == 0:
+            return pairs.zero()
+        distance = 1 - pairs.cosines()  # (b,)
+        return 0.5 * torch.where(positive, distance, (self.margin - distance).clamp(min=0)).square().mean()

@@ -1,38 +1,36 @@
-"""Pair triplet: a text is nearer to its partner than to a negative, by a margin."""
+"""Pair triplet: an anchor should be nearer to its positive than to a negative, by a margin."""
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nearfar.errors import SettingError
-from nearfar.objectives.pair_inputs import pair_sizes, positive_pairs, same_group, unit
-from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.bounds import one_of, positive
+from nearfar.objectives.pair_objective import PairObjective, Pairs
+from nearfar.objectives.precision import unit
 
 DISTANCE = ("euclidean", "squared", "cosine")
 
 
-class PairTriplet(nn.Module):
+class PairTriplet(PairObjective):
     r"""Triplet objective on pairs: anchor :math:`q_i` on the left, positive :math:`a_i` on the right, negatives *n*.
 
     .. math:: L = \frac{1}{|T|} \sum_{(i, n) \in T} \max(0,\; d(q_i, a_i) - d(q_i, a_n) + m)
 
-    *d* is a distance of vectors brought to length 1, so that one margin fits every encoder and training agrees with
-    the cosine that is used afterwards. The negatives of row *i* are
+    *d* is a distance of vectors of length 1, so that one margin fits every encoder and training agrees with the cosine
+    that is used afterwards. The negatives of row *i* are
 
-    - extra row *i* of the right side, if there are as many extra rows as pairs: triplets as they were given;
+    - extra row *i* of the right side, if there are as many extra rows as pairs: given triplets;
     - every extra row, if there is another number of them;
-    - without any, the hardest other one: the nearest right row of the batch that is no known positive.
+    - without any, the hardest in-batch negative: the nearest right row of the batch that is no known positive.
 
-    Pairs with target 0 are no anchors, though their right side may be the hardest negative of another pair. Rows of
+    Pairs with target 0 have no anchor, though their right side may be the hardest negative of another pair. Rows of
     the anchor's group are never negatives; see :class:`BatchSoftmax` for groups. The value is the mean over the
     triplets, those beyond the margin included, and zero if there are none.
 
     Reads:    pairs of texts, class 0 or 1 or none; or triplets of texts
     Batches:  pairs grouped by anchor, with labeled or mined negatives
-    Related:  :class:`BatchSoftmax` looks at all negatives at once
+    Related:  :class:`BatchSoftmax` compares with all negatives at once
     Paper:    Weinberger et al. 2006; Chernyavskiy et al. 2022, arXiv:2110.15725, take a margin of 0.5
 
     Args:
@@ -46,36 +44,29 @@ class PairTriplet(nn.Module):
 
     def __init__(self, *, margin: float = 0.5, distance: str = "euclidean") -> None:
         super().__init__()
-        if not 0 <= margin < math.inf:
-            raise SettingError(f"PairTriplet: margin must be 0 or more, got {margin}; try 0.5.")
-        if distance not in DISTANCE:
-            raise SettingError(f"PairTriplet: distance must be one of {', '.join(DISTANCE)}, got {distance}.")
+        positive("PairTriplet", "margin", margin, "0.5", zero=True)
+        one_of("PairTriplet", "distance", distance, DISTANCE)
         self.margin, self.distance = margin, distance
 
-    def forward(
-        self, left: Tensor, right: Tensor, targets: Tensor | None = None, *, left_groups: Tensor | None = None,
-        right_groups: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """(b, d) left, (b + extra, d) right, (b,) targets, (b,) and (b + extra,) group ids -> scalar."""
-        b, extra = pair_sizes(left, right, targets, left_groups, right_groups)
-        left, right = widened(left, right)
+    def loss(self, pairs: Pairs) -> Tensor:
+        """The value of a batch."""
+        b, extra = len(pairs), len(pairs.right) - len(pairs)
         if b == 0:
-            return (left.sum() + right.sum()) * 0
-        anchors = positive_pairs("PairTriplet", left, targets)  # (b,)
-        negative = anchors.unsqueeze(1).repeat(1, b + extra)  # (b, b + extra): who may be whose negative
-        if left_groups is not None and right_groups is not None:
-            negative &= ~same_group(anchors, left_groups, right_groups)
+            return pairs.zero()
+        anchors = pairs.positive()  # (b,)
+        negative = anchors.unsqueeze(1).repeat(1, b + extra)  # (b, b + extra): the possible negatives of each anchor
+        if (shared := pairs.same_group(anchors)) is not None:
+            negative &= ~shared
         negative.fill_diagonal_(fill_value=False)
-        with full_precision(left):
-            q, a = unit(left), unit(right)
-            near = self._between(q, a[:b])  # (b,)
-            if extra in (0, b):
-                which = torch.arange(b, b + extra, device=left.device) if extra else _nearest(q, a, negative)  # (b,)
-                counts, far = negative.gather(1, which.unsqueeze(1)), self._between(q, a[which]).unsqueeze(1)  # (b, 1)
-            else:
-                counts, far = negative[:, b:], self._across(q, a[b:])  # (b, extra)
-            costs = (near.unsqueeze(1) - far + self.margin).clamp(min=0).masked_fill(~counts, 0)
-            return costs.sum() / counts.sum().clamp(min=1)
+        q, a = unit(pairs.left), unit(pairs.right)
+        near = self._between(q, a[:b])  # (b,)
+        if extra in (0, b):
+            which = torch.arange(b, b + extra, device=q.device) if extra else _nearest(q, a, negative)  # (b,)
+            counts, far = negative.gather(1, which.unsqueeze(1)), self._between(q, a[which]).unsqueeze(1)  # (b, 1)
+        else:
+            counts, far = negative[:, b:], self._across(q, a[b:])  # (b, extra)
+        costs = (near.unsqueeze(1) - far + self.margin).clamp(min=0).masked_fill(~counts, 0)
+        return costs.sum() / counts.sum().clamp(min=1)
 
     def _between(self, q: Tensor, a: Tensor) -> Tensor:
         """(b, d) twice -> (b,): the distance of each pair."""
@@ -85,7 +76,7 @@ class PairTriplet(nn.Module):
         return gap.square().sum(dim=1) if self.distance == "squared" else torch.linalg.vector_norm(gap, dim=1)
 
     def _across(self, q: Tensor, a: Tensor) -> Tensor:
-        """(b, d), (n, d) -> (b, n): the distance of everybody on the left to everybody on the right."""
+        """(b, d), (n, d) -> (b, n): the distance of every left row to every right row."""
         if self.distance == "cosine":
             return 1 - q @ a.T
         far = torch.cdist(q, a, compute_mode="donot_use_mm_for_euclid_dist")

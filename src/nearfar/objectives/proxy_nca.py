@@ -1,4 +1,4 @@
-"""ProxyNCA: a class is one proxy, and a text should be nearer to its own than to the others."""
+"""ProxyNCA: each class has one proxy, and a text should be nearer to its own than to the others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.objectives.bounds import count, positive
-from nearfar.objectives.labels import class_indices
-from nearfar.objectives.pair_inputs import unit
-from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.class_inputs import class_indices
+from nearfar.objectives.precision import full_precision, unit, widened
 from nearfar.shapes import expect
 
 
@@ -26,7 +25,7 @@ class ProxyNCA(nn.Module):
     with *z* and *p* L2-normalized. The value is the mean over texts. As in the paper the own proxy is not in the sum
     below, so :math:`\ell_i` falls under zero once the own proxy is near, to :math:`-4 \sigma` at least and with two
     classes. Where the own proxy is kept there, as by ``ProxyNCALoss`` of pytorch-metric-learning, a text costs
-    :math:`\log(1 + \exp \ell_i)` instead: never below zero, and with less pull on texts that are already right.
+    :math:`\log(1 + \exp \ell_i)` instead: never below zero, with smaller gradients for texts that are already right.
 
     Reads:    single texts, one class each
     Batches:  any
@@ -36,11 +35,11 @@ class ProxyNCA(nn.Module):
     Args:
         classes: how many classes there are.
         dim: width of the embeddings.
-        scale: sigma above; the paper takes 1. Higher listens more to the nearest wrong proxies.
+        scale: sigma above; higher values weight the nearest wrong proxies more. The paper takes 1.
 
-    >>> lone = ProxyNCA(3, 2)
-    >>> _ = nn.init.ones_(lone.proxies)
-    >>> round(lone(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1])).item(), 4)  # log(3 - 1)
+    >>> one_point = ProxyNCA(3, 2)
+    >>> _ = nn.init.ones_(one_point.proxies)
+    >>> round(one_point(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1])).item(), 4)  # log(3 - 1)
     0.6931
     """
 
@@ -60,8 +59,8 @@ class ProxyNCA(nn.Module):
         if len(labels) == 0:
             return (embeddings.sum() + self.proxies.sum()) * 0
         vectors, proxies = widened(embeddings, self.proxies)
-        z, p = unit(vectors), F.normalize(proxies, dim=1)  # a text of zeros has no direction; a proxy may find one
+        z, p = unit(vectors), F.normalize(proxies, dim=1)  # a zero text has no gradient; a zero proxy has one
         with full_precision(z):
-            nearness = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp
+            logits = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp
         own = F.one_hot(labels, c).bool()  # (n, c)
-        return (nearness.masked_fill(own, -torch.inf).logsumexp(dim=1) - nearness[own]).mean()
+        return (logits.masked_fill(own, -torch.inf).logsumexp(dim=1) - logits[own]).mean()

@@ -1,4 +1,4 @@
-"""SoftTriple: a class is several centers, and a text goes to the nearest ones of its own."""
+"""SoftTriple: each class has several centers, and a text should be near one of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.objectives.bounds import count, not_negative, positive
-from nearfar.objectives.labels import class_indices
+from nearfar.objectives.bounds import count, positive
+from nearfar.objectives.class_inputs import class_indices
 from nearfar.objectives.precision import full_precision, widened
 from nearfar.objectives.soft_triple_blocks import SoftTripleBlocks
 from nearfar.shapes import expect
@@ -18,7 +18,7 @@ from nearfar.shapes import expect
 class SoftTriple(nn.Module):
     r"""SoftTriple objective: Qian et al. 2019, arXiv:1909.05235, eq. 6 to 8.
 
-    Class *c* has centers :math:`w_c^1 \dots w_c^K`; an embedding's likeness to the class is soft-assigned,
+    Class *c* has centers :math:`w_c^1 \dots w_c^K`; the similarity of an embedding to the class is soft-assigned,
 
     .. math:: S'_{i,c} = \sum_k \mathrm{softmax}_k(z_i^\top w_c^k / \gamma)\; z_i^\top w_c^k
 
@@ -27,7 +27,7 @@ class SoftTriple(nn.Module):
     .. math:: \ell_i = -\log \frac{\exp(\lambda(S'_{i,y_i} - \delta))}
               {\exp(\lambda(S'_{i,y_i} - \delta)) + \sum_{j \neq y_i} \exp(\lambda S'_{i,j})}
 
-    *z* and *w* are L2-normalized. ``spread`` adds the paper's regularizer, which draws centers of a class together:
+    *z* and *w* are L2-normalized. ``spread`` adds the paper's regularizer, which pulls centers of a class together:
     :math:`\frac{\tau_r}{C K (K-1)} \sum_c \sum_{i<j} \sqrt{2 + 10^{-5} - 2\, w_c^{i\top} w_c^j}`.
 
     Reads:    single texts, one class each; or their tokens, each with its text's class
@@ -44,23 +44,30 @@ class SoftTriple(nn.Module):
         margin: delta above.
         spread: weight of the regularizer; the SoftTriple paper takes 0.2, TripleEntropy none.
 
-    >>> lone = SoftTriple(3, 2, centers=1, margin=0.0)
-    >>> _ = nn.init.ones_(lone.centers)
-    >>> round(lone(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1])).item(), 4)  # log(3)
+    >>> one_point = SoftTriple(3, 2, centers=1, margin=0.0)
+    >>> _ = nn.init.ones_(one_point.centers)
+    >>> round(one_point(torch.ones(5, 2), torch.tensor([0, 1, 2, 0, 1])).item(), 4)  # log(3)
     1.0986
     """
 
     def __init__(
-        self, classes: int, dim: int, *, centers: int = 10, gamma: float = 0.1, scale: float = 20.0,
-        margin: float = 0.01, spread: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        classes: int,
+        dim: int,
+        *,
+        centers: int = 10,
+        gamma: float = 0.1,
+        scale: float = 20.0,
+        margin: float = 0.01,
+        spread: float = 0.0,
+    ) -> None:
         super().__init__()
         for name, value, least in (("classes", classes, 2), ("dim", dim, 1), ("centers", centers, 1)):
             count("SoftTriple", name, value, least)
         for name, number, usual in (("gamma", gamma, "0.1"), ("scale", scale, "3 to 20")):
             positive("SoftTriple", name, number, usual)
         for name, number, usual in (("margin", margin, "0.01 to 1"), ("spread", spread, "0 or 0.2")):
-            not_negative("SoftTriple", name, number, usual)
+            positive("SoftTriple", name, number, usual, zero=True)
         self.gamma, self.scale, self.margin, self.spread = gamma, scale, margin, spread
         self.centers = nn.Parameter(torch.empty(classes, centers, dim))
         nn.init.uniform_(self.centers, -1 / math.sqrt(classes * centers), 1 / math.sqrt(classes * centers))
@@ -83,7 +90,7 @@ class SoftTriple(nn.Module):
         if k < 2:
             return w.new_zeros(())
         with full_precision(w):
-            likeness = w @ w.transpose(1, 2)  # (c, k, k)
+            similarity = w @ w.transpose(1, 2)  # (c, k, k)
         above = torch.triu(torch.ones(k, k, dtype=torch.bool, device=w.device), diagonal=1)
-        distance = (2 + 1e-5 - 2 * likeness[:, above]).clamp(min=0).sqrt()
+        distance = (2 + 1e-5 - 2 * similarity[:, above]).clamp(min=0).sqrt()
         return distance.sum() / (c * k * (k - 1))

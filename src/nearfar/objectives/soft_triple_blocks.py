@@ -1,12 +1,12 @@
-r"""The arithmetic of SoftTriple in blocks: value and gradients in one sweep, and no (n, c, k) tensor.
+r"""The arithmetic of SoftTriple in blocks: value and gradients in one pass, and no (n, c, k) tensor.
 
-With *s* the cosine similarity to a center, the likeness to a class is :math:`S' = \sum_k p_k s_k` where
+With *s* the cosine similarity to a center, the similarity to a class is :math:`S' = \sum_k p_k s_k` where
 :math:`p = \mathrm{softmax}(s / \gamma)`, so that
 
 .. math:: \frac{\partial S'}{\partial s_k} = p_k \left(1 + \frac{s_k - S'}{\gamma}\right)
 
-The loss is one number, so its gradients are known up to a factor as soon as a block's similarities are. They are
-formed there and then, and the similarities are overwritten by the next block's.
+The loss is a scalar, so its gradients are known up to a factor as soon as the similarities of a block are. They are
+computed at once, and the next block overwrites the similarities.
 """
 
 from __future__ import annotations
@@ -19,31 +19,37 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK = 256
-"""Embeddings reckoned at once. Measured with 12,000 centers of width 384: blocks of 128 take up to a tenth longer and
-larger ones gain nothing; the two buffers of a block are then hardly larger than the centers. Softmax in smaller strips
-would find them in a nearer cache, but its many short steps wait for all threads, which is slow on a busy machine."""
+"""Embeddings of a block. Measured with 12,000 centers of width 384: blocks of 128 take up to a tenth longer and larger
+ones gain nothing; the two buffers of a block are then hardly larger than the centers. Softmax in smaller strips would
+stay in the cache, but its many short steps wait for all threads, which is slow on a busy machine."""
 
 SHORTEST = 1e-12
 """A center shorter than this is divided by this instead of its length; an embedding has no direction and is zero."""
 
 
 class SoftTripleBlocks(torch.autograd.Function):
-    """Mean cross-entropy over the likenesses to the classes; the vectors need not be normalized.
+    """Mean cross-entropy over the similarities to the classes; the vectors need not be normalized.
 
-    ``learning`` says whether gradients may be asked for: inside ``forward`` autograd is off and does not know.
+    ``learning`` is whether gradients may be needed: inside ``forward`` autograd is off.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, embeddings: Tensor, centers: Tensor, labels: Tensor, gamma: float, scale: float, margin: float,
+        ctx: Any,
+        embeddings: Tensor,
+        centers: Tensor,
+        labels: Tensor,
+        gamma: float,
+        scale: float,
+        margin: float,
         learning: bool,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """(n, d) embeddings, (c, k, d) centers, (n,) labels -> scalar."""
         (n, d), (c, k, _) = embeddings.shape, centers.shape
         z_scale, w_scale = _scale(embeddings), _scale(centers).squeeze(2)  # (n, 1), (c, k)
-        z_scale.masked_fill_(z_scale >= 1 / SHORTEST, 0)  # no direction: it is zero, and nothing moves it
+        z_scale.masked_fill_(z_scale >= 1 / SHORTEST, 0)  # no direction: zero, with a zero gradient
         z = embeddings * z_scale
-        w = centers.reshape(c * k, d)  # as they came: a scaled copy takes more room than scaling the similarities
+        w = centers.reshape(c * k, d)  # not scaled: a copy takes more memory than scaling the similarities
         z_grad = torch.empty_like(z) if learning and ctx.needs_input_grad[0] else None
         w_grad = torch.zeros_like(w) if learning and ctx.needs_input_grad[1] else None
         own = F.one_hot(labels, c).to(z.dtype)  # (n, c)
@@ -55,12 +61,12 @@ class SoftTripleBlocks(torch.autograd.Function):
             block = s.view(len(s), c * k)
             torch.addmm(block, here, w.T, beta=0, alpha=1 / gamma, out=block)
             torch.softmax(s.mul_(w_scale), dim=2, out=p)  # of s / gamma
-            likeness = s.mul_(p).sum(dim=2)  # (b, c): S' / gamma; s is now p s / gamma
-            logits = scale * (gamma * likeness - margin * own[at])
+            similarity = s.mul_(p).sum(dim=2)  # (b, c): S' / gamma; s is now p s / gamma
+            logits = scale * (gamma * similarity - margin * own[at])
             costs[at] = F.cross_entropy(logits, labels[at], reduction="none")
             if z_grad is not None or w_grad is not None:
                 slope = (logits.softmax(dim=1) - own[at]) * (scale / n)  # (b, c): dL / dS'
-                s.addcmul_(p, (1 - likeness).unsqueeze(2)).mul_(slope.unsqueeze(2))  # s is now dL / ds
+                s.addcmul_(p, (1 - similarity).unsqueeze(2)).mul_(slope.unsqueeze(2))  # s is now dL / ds
                 s.mul_(w_scale)  # ... times what the products lack: w is not normalized
             if z_grad is not None:
                 torch.mm(block, w, out=z_grad[at])
@@ -76,7 +82,7 @@ class SoftTripleBlocks(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """What forward found, times what comes from above."""
+        """The gradients of ``forward``, times the upstream one."""
         z_grad, w_grad = (None if grad is None else grad * upstream for grad in ctx.saved_tensors)
         return z_grad, w_grad, None, None, None, None, None
 
@@ -88,7 +94,7 @@ def _scale(vectors: Tensor) -> Tensor:
 
 
 def _across_(grad: Tensor, vectors: Tensor, scale: Tensor) -> Tensor:
-    """Take from (m, d) gradients, in place, what points along the vectors: normalizing undoes such a step."""
-    along = torch.bmm(grad.unsqueeze(1), vectors.unsqueeze(2)).squeeze(2)  # (m, 1), and no (m, d) product on the way
+    """Remove from (m, d) gradients, in place, the part along the vectors: normalizing undoes such a step."""
+    along = torch.bmm(grad.unsqueeze(1), vectors.unsqueeze(2)).squeeze(2)  # (m, 1), without an (m, d) product
     along.mul_(scale.square()).masked_fill_(scale >= 1 / SHORTEST, 0)  # too short to be normalized
     return grad.addcmul_(vectors, along, value=-1)

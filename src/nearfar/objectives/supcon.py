@@ -1,4 +1,4 @@
-"""SupCon: texts of one class cling together, all the others split away."""
+"""SupCon: supervised contrastive loss over all same-class pairs of a batch."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.objectives.bounds import positive
-from nearfar.objectives.labels import class_names
-from nearfar.objectives.masks import classmates, itself
-from nearfar.objectives.pair_inputs import unit
-from nearfar.objectives.precision import full_precision, widened
-from nearfar.shapes import expect
+from nearfar.objectives.class_inputs import labeled_directions, same_class, same_row
+from nearfar.objectives.precision import full_precision
 
 
 class SupCon(nn.Module):
     r"""Supervised contrastive objective: Khosla et al. 2020, arXiv:2004.11362, eq. 2.
 
-    Anchor *i* has classmates P(i) and a field A(i), everyone in the batch but itself:
+    Anchor *i* has positives P(i), the other texts of its class, and candidates A(i), every other text of the batch:
 
     .. math:: \ell_i = -\frac{1}{|P(i)|} \sum_{p \in P(i)}
               \log \frac{\exp(s_{ip} / \tau)}{\sum_{a \in A(i)} \exp(s_{ia} / \tau)}
 
-    with *s* the cosine similarity. The value is the mean over anchors that have a classmate.
-    With none it is exactly zero, so one badly drawn batch cannot fill a run with NaN.
+    with *s* the cosine similarity. The value is the mean over anchors that have a positive.
+    Without any it is exactly zero, with a zero gradient, never NaN.
 
     Reads:    single texts, one class each
     Batches:  two or more texts of a class
@@ -30,7 +27,7 @@ class SupCon(nn.Module):
     Paper:    Gunel et al. 2021, arXiv:2011.01403, blend it with cross-entropy (weight 0.9, temperature 0.3)
 
     Args:
-        temperature: tau above. Lower listens more to the nearest wrong texts; the paper takes 0.1.
+        temperature: tau above; lower values weight the hardest negatives more. The paper takes 0.1.
 
     >>> one_point = torch.ones(4, 2)
     >>> round(SupCon()(one_point, torch.tensor([0, 0, 1, 1])).item(), 4)  # log(4 - 1)
@@ -44,14 +41,12 @@ class SupCon(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(n, d) embeddings, (n,) labels -> scalar."""
-        n = expect(embeddings=(embeddings, "n d"), labels=(labels, "n"))["n"]
-        labels, (vectors,) = class_names("SupCon", labels), widened(embeddings)
-        z = unit(vectors)
+        z, labels = labeled_directions("SupCon", embeddings, labels)
         with full_precision(z):
             logits = z @ z.T / self.temperature  # (n, n): s / tau
-        positive = classmates(labels)  # (n, n): P(i) as rows
-        if n < 2:
+        if len(z) < 2:
             return (logits * 0).sum()
-        field = logits.masked_fill(itself(n, z.device), -torch.inf).logsumexp(dim=1, keepdim=True)  # (n, 1)
-        per_anchor = -(logits - field).masked_fill(~positive, 0).sum(1) / positive.sum(1).clamp(min=1)  # (n,)
-        return per_anchor.sum() / positive.any(1).sum().clamp(min=1)
+        log_sum = logits.masked_fill(same_row(len(z), z.device), -torch.inf).logsumexp(dim=1, keepdim=True)  # (n, 1)
+        positives = same_class(labels)  # (n, n): P(i) as rows
+        per_anchor = -(logits - log_sum).masked_fill(~positives, 0).sum(1) / positives.sum(1).clamp(min=1)  # (n,)
+        return per_anchor.sum() / positives.any(1).sum().clamp(min=1)
