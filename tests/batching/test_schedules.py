@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import Annealed, RoundRobin, Sampled, Sequential, TaskBatch, describe
+from nearfar.batching import Annealing, RoundRobin, Sampled, Sequential, TaskBatch, describe
 from nearfar.batching.schedules import allot, shares
 from nearfar.errors import SettingError
 
@@ -28,7 +28,7 @@ SCHEDULES = {
     "square-root": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="square-root"),
     "temperature": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="temperature", temperature=5),
     "evenly": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="weights", steps=17),
-    "annealed": lambda tasks, seed=3: Annealed(tasks=tasks, seed=seed, epochs=EPOCHS),
+    "annealed": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, annealing=Annealing(epochs=EPOCHS)),
 }
 DRAWN = ("proportional", "twice the first", "square-root", "temperature", "evenly", "annealed")
 COMPLETE = ("round-robin", "round-robin, twice the first", "proportional")
@@ -180,7 +180,7 @@ def test_steps_follow_the_shares(settings, worth):
 
 def test_annealed_goes_from_proportional_to_nearly_even():
     """Exponents 1, 0.8, 0.6, 0.4, 0.2 over five epochs, and the shares that follow from them."""
-    schedule = Annealed(tasks=PAPER, seed=1, epochs=5)
+    schedule = Sampled(tasks=PAPER, seed=1, annealing=Annealing(epochs=5))
     total = sum(PAPER.values())
 
     assert [schedule.exponent(epoch) for epoch in range(5)] == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
@@ -190,13 +190,15 @@ def test_annealed_goes_from_proportional_to_nearly_even():
         whole = sum(size**alpha for size in PAPER.values())
         for name, steps in schedule.steps_per_task(epoch).items():
             assert abs(steps - total * PAPER[name] ** alpha / whole) < 1
-    assert Annealed(tasks=PAPER, seed=1, epochs=1).steps_per_task(0) == PAPER
-    assert Annealed(tasks={"a": 10, "b": 90}, seed=1, epochs=2, drop=1).steps_per_task(1) == {"a": 50, "b": 50}
-    assert Annealed(tasks={"a": 10, "b": 90}, seed=1, epochs=2, weights={"a": 9}).steps_per_task(0) == {
+    assert Sampled(tasks=PAPER, seed=1, annealing=Annealing(epochs=1)).steps_per_task(0) == PAPER
+    assert Sampled(tasks={"a": 10, "b": 90}, seed=1, annealing=Annealing(epochs=2, drop=1)).steps_per_task(1) == {
         "a": 50,
         "b": 50,
     }
-    assert len(Annealed(tasks=PAPER, seed=1, epochs=2, steps=100).batches(1)) == 100
+    assert Sampled(tasks={"a": 10, "b": 90}, seed=1, weights={"a": 9}, annealing=Annealing(epochs=2)).steps_per_task(
+        0
+    ) == {"a": 50, "b": 50}
+    assert len(Sampled(tasks=PAPER, seed=1, steps=100, annealing=Annealing(epochs=2)).batches(1)) == 100
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1.0)), min_size=1, max_size=6), st.integers(6, 500))
@@ -249,16 +251,16 @@ TASKS = {"sentiment": 3, "paraphrase": 5}
         (lambda: RoundRobin(tasks={"a": 2, "b": None}), "task 'b': its number of batches must be known .* got None"),
         (lambda: Sequential(tasks={"a": 0}, epochs=1), "task 'a': .* 1 or more to be scheduled, got 0"),
         (lambda: Sampled(tasks={"a": 2.5}, seed=1), "task 'a': .* got 2.5"),
-        (lambda: Annealed(tasks={"a": -1}, seed=1, epochs=2), "task 'a': .* got -1"),
+        (lambda: Sampled(tasks={"a": -1}, seed=1, annealing=Annealing(epochs=2)), "task 'a': .* got -1"),
         (lambda: Sequential(tasks=TASKS, epochs=0), "1 epoch or more, got 0"),
-        (lambda: Annealed(tasks=TASKS, seed=1, epochs=0), "1 epoch or more, got 0"),
+        (lambda: Sampled(tasks=TASKS, seed=1, annealing=Annealing(epochs=0)), "1 epoch or more, got 0"),
         (lambda: Sequential(tasks=TASKS, epochs=2).batches(2), r"epoch 2 of a sequential schedule of 2 epochs"),
-        (lambda: Annealed(tasks=TASKS, seed=1, epochs=1).batches(1), r"epoch 1 of an annealed schedule of 1 epoch "),
+        (lambda: Sampled(tasks=TASKS, seed=1, annealing=Annealing(epochs=1)).batches(1), r"epoch 1 of an annealed schedule of 1 epoch "),
         (lambda: RoundRobin(tasks=TASKS, order=("sentiment",)), "leaves out 'paraphrase'"),
         (lambda: RoundRobin(tasks=TASKS, order=("sentment", "paraphrase")), "names 'sentment', .* Did you mean 'sentiment'"),
         (lambda: Sequential(tasks=TASKS, epochs=1, order=("sentiment", "paraphrase", "sentiment")), "'sentiment' is in it twice"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0, "paraphrase": 0}), "sum to zero"),
-        (lambda: Annealed(tasks=TASKS, seed=1, epochs=2, weights={"sentiment": 0, "paraphrase": 0}), "sum to zero"),
+        (lambda: Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0, "paraphrase": 0}, annealing=Annealing(epochs=2)), "sum to zero"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphase": 2}), "Did you mean 'paraphrase'"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": -1}), "weight must be 0 or more, got -1"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"paraphrase": math.nan}), "weight must be 0 or more, got nan"),
@@ -268,7 +270,7 @@ TASKS = {"sentiment": 3, "paraphrase": 5}
         (lambda: Sampled(tasks=TASKS, seed=1, by="temperature"), "need one above 0, got None"),
         (lambda: Sampled(tasks=TASKS, seed=1, by="temperature", temperature=0), "need one above 0, got 0"),
         (lambda: Sampled(tasks=TASKS, seed=1, temperature=2), "changes nothing in tasks that are sampled by 'proportional'"),
-        (lambda: Annealed(tasks=TASKS, seed=1, epochs=2, drop=1.2), "got 1.2; try 0.8"),
+        (lambda: Sampled(tasks=TASKS, seed=1, annealing=Annealing(epochs=2, drop=1.2)), "got 1.2; try 0.8"),
     ],
 )  # fmt: skip
 def test_impossible_schedules_are_refused_by_name(build, message):

@@ -14,7 +14,6 @@ from transformers import AutoTokenizer
 from nearfar.encoding import TokenTable, tokenize
 from nearfar.encoding.augment import (
     AUGMENTATIONS,
-    AugmentSettings,
     CharacterMask,
     SpanMask,
     Synonyms,
@@ -107,8 +106,8 @@ def every_augment(tokenizer):
     data = tokenized(TEXTS, tokenizer, 32)
     return {
         **{name: make_augment(name, data) for name in ("spans", "words")},
-        "synonyms": make_augment("synonyms", data, AugmentSettings(lexicon=LEXICON)),
-        "characters": make_augment("spans", data, AugmentSettings(mode="characters")),
+        "synonyms": make_augment("synonyms", data, lexicon=LEXICON),
+        "characters": make_augment("spans", data, mode="characters"),
     }
 
 
@@ -137,7 +136,7 @@ def test_texts_without_words_or_of_one_stay(toy, places):
 def test_the_factory_masks_unknown_words_and_spares_the_ends(toy):
     """An unknown token stands for a word; the ends, and a separator typed into the text, are no words."""
     texts = ["☃ ☃ ☃", "a [SEP] b"]
-    spans = make_augment("spans", tokenized(texts, toy, 32), AugmentSettings(length=2))
+    spans = make_augment("spans", tokenized(texts, toy, 32), length=2)
     snow, separated = rows_of(spans(np.array([0, 1]), 0))
 
     assert sorted(snow[1:-1]) == sorted([toy.unk_token_id, toy.mask_token_id, toy.mask_token_id])
@@ -237,7 +236,7 @@ def test_changed_texts_are_cut_at_the_limit(toy):
 def test_impossible_settings_are_refused(toy, name, settings, message):
     """With the value and what fits."""
     with pytest.raises(SettingError, match=message.replace(".", r"\.")):
-        make_augment(name, tokenized(TEXTS, toy, 32), AugmentSettings(**settings))
+        make_augment(name, tokenized(TEXTS, toy, 32), **settings)
 
 
 def test_texts_of_another_table_are_refused(toy):
@@ -252,4 +251,4 @@ def test_a_tokenizer_without_a_mask_token_cannot_mask(mode):
     data = tokenized(TEXTS, maskless, 32)
     maskless.mask_token = None
     with pytest.raises(SettingError, match=r"has none; take an encoder .* words, synonyms\."):
-        make_augment("spans", data, AugmentSettings(mode=mode))
+        make_augment("spans", data, mode=mode)

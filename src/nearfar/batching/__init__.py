@@ -6,11 +6,11 @@ from nearfar.batching.groupings import Clusters, Grouping, NearestNeighbors, Sha
 from nearfar.batching.groups import GroupReport
 from nearfar.batching.nearest_neighbors import Search
 from nearfar.batching.samplers import FileOrder, RandomOrder, Rows, Sampler, cut
-from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, TaskBatch, describe
+from nearfar.batching.schedules import Annealing, RoundRobin, Sampled, Schedule, Sequential, TaskBatch, describe
 from nearfar.batching.shingle_sampler import ShingleSampler
 
 __all__ = [
-    "Annealed",
+    "Annealing",
     "ClassBalanced",
     "Clusters",
     "EmbeddingSampler",

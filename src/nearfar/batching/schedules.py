@@ -1,18 +1,16 @@
 """Task schedules: which task each training step of a multi-task run takes its batch from.
 
-A schedule is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, never on earlier calls.
-Its length is exact, the same in every epoch and known before the first one, and so are the steps of each task.
+A schedule is a value: ``batches(epoch)`` depends on its settings, its seed and the epoch, never on earlier calls. Its
+length and the steps of each task are exact and known before the epoch begins.
 
-The passes over a task's batches do not depend on the epochs of the schedule: an epoch continues where the one before
-it stopped, and after a task's last batch its next pass begins. So no batch of a task comes again before all its others
-have come, even in a schedule that gives the task fewer steps an epoch than it has batches.
+Passes over a task's batches continue from epoch to epoch: no batch of a task comes again before all its others have
+come, even in a schedule that gives the task fewer steps an epoch than it has batches.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,9 +58,8 @@ class Schedule(Protocol):
 class Sequential:
     """One task after the other: all epochs of the first, then all epochs of the second, and so on.
 
-    Over the whole run every batch of every task comes exactly ``epochs`` times. An epoch of the schedule is as long as
-    all tasks together, so the first ones may hold the first task only. The model is biased to the task it is trained
-    on last: this is the baseline that the other schedules are compared with.
+    Over the whole run every batch of every task comes exactly ``epochs`` times. An epoch is as long as all tasks
+    together, so the first ones may hold the first task only. A baseline: the model is biased to its last task.
 
     Args:
         tasks: name and number of batches of each task.
@@ -96,14 +93,12 @@ class Sequential:
 
     def steps_per_task(self, epoch: int) -> dict[str, int]:
         """The steps of each task in the epoch's part of the run."""
-        if not 0 <= epoch < self.epochs:
-            raise SettingError(f"epoch {epoch} of a sequential schedule of {counted(self.epochs, 'epoch')} (from 0).")
-        start, stop = epoch * len(self), (epoch + 1) * len(self)
-        steps, begin = dict.fromkeys(self.tasks, 0), 0
+        _check_epoch(epoch, self.epochs, "a sequential")
+        steps, start = dict.fromkeys(self.tasks, 0), -epoch * len(self)
         for name in self.order or self.tasks:
-            end = begin + self.epochs * self.tasks[name]
-            steps[name] = max(0, min(stop, end) - max(start, begin))
-            begin = end
+            stop = start + self.epochs * self.tasks[name]
+            steps[name] = max(0, min(stop, len(self)) - max(start, 0))
+            start = stop
         return steps
 
 
@@ -111,9 +106,9 @@ class Sequential:
 class RoundRobin:
     """Every task in turn, in a given order, until each has had at least one pass over its batches.
 
-    An epoch has as many rounds as the task that needs most; the others begin another pass, so that no task is cut
-    short. With 4,423 batches of one task and 267 of another, an epoch has 16.6 passes over the second:
-    :func:`describe` reports it. A name may be in the order twice, for a task that is to have two steps a round.
+    An epoch has as many rounds as the task that needs most; the others begin another pass. With 4,423 batches of one
+    task and 267 of another, an epoch has 16.6 passes over the second: :func:`describe` reports it. A task that is named
+    twice in the order has two steps a round.
 
     Args:
         tasks: name and number of batches of each task.
@@ -151,44 +146,43 @@ class RoundRobin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TaskSampling(ABC):
-    """Tasks in random order, each with its share of the steps."""
+class Annealing:
+    r"""Proportional at first, nearly even in the end: Stickland and Murray 2019, arXiv:1902.02671, section 4.1.
 
-    tasks: Mapping[str, int]
-    seed: int
-    weights: Mapping[str, float] | None = None
-    steps: int | None = None
+    The exponent of :class:`Sampled` falls from epoch to epoch,
+
+    .. math:: \alpha_e = 1 - 0.8\, \frac{e - 1}{E - 1}, \qquad e = 1 \dots E
+
+    so that training does not end with the small tasks forgotten. A run of one epoch is proportional.
+
+    Args:
+        epochs: E above.
+        drop: by how much the exponent falls until the last epoch: 0.8 in the paper.
+
+    >>> schedule = Sampled(tasks={"small": 10, "large": 90}, seed=1, annealing=Annealing(epochs=3))
+    >>> [schedule.steps_per_task(epoch)["small"] for epoch in range(3)]
+    [10, 21, 39]
+    """
+
+    epochs: int
+    drop: float = 0.8
 
     def __post_init__(self) -> None:
-        _check_tasks(self.tasks)
-        _check_shares(self.tasks, self.weights, self.steps)
-        self._check()
+        _check_epochs(self.epochs)
+        if not 0 <= self.drop <= 1:
+            raise SettingError(
+                f"the exponent of annealed tasks can drop by 0 (always proportional) to 1 (even in the end), "
+                f"got {self.drop}; try 0.8."
+            )
 
-    def __len__(self) -> int:
-        return sum(self.tasks.values()) if self.steps is None else self.steps
-
-    @abstractmethod
-    def _check(self) -> None:
-        """Refuse impossible settings."""
-
-    @abstractmethod
-    def exponent(self, epoch: int) -> float:
-        """The epoch's α; the first epoch is 0."""
-
-    def batches(self, epoch: int) -> list[TaskBatch]:
-        """The steps of all tasks, shuffled."""
-        steps = self.steps_per_task(epoch)
-        drawn = generator(self.seed, "tasks", epoch).permutation(np.repeat(np.arange(len(steps)), [*steps.values()]))
-        names = list(self.tasks)
-        return _numbered(self, epoch, [names[task] for task in drawn])
-
-    def steps_per_task(self, epoch: int) -> dict[str, int]:
-        """The epoch's shares, in whole steps."""
-        return allot(len(self), shares(self.tasks, self.exponent(epoch), self.weights))
+    def fallen(self, epoch: int) -> float:
+        """By how much the exponent has fallen."""
+        _check_epoch(epoch, self.epochs, "an annealed")
+        return self.drop * epoch / max(self.epochs - 1, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled(_TaskSampling):
+class Sampled:
     r"""Tasks in random order, each with its share of the steps: Liu et al. 2019, arXiv:1901.11504, algorithm 1.
 
     Task t with :math:`n_t` batches and weight :math:`w_t` has the share
@@ -197,8 +191,8 @@ class Sampled(_TaskSampling):
 
     of the steps, with α = 1 ("proportional"), 1/2 ("square-root"), 1/T ("temperature") or 0 ("weights"). The number of
     steps is not drawn but exact: the share, rounded so that the sum is right, and at least one step for every task
-    whose weight is above zero. Only their order is drawn. With proportional shares and no weights, every batch of
-    every task comes once an epoch: MT-DNN, where the batches of all tasks are merged and shuffled.
+    whose weight is above zero. Only their order is drawn. Proportional shares without weights are MT-DNN: every batch
+    of every task once an epoch, shuffled.
 
     Args:
         tasks: name and number of batches of each task.
@@ -207,6 +201,7 @@ class Sampled(_TaskSampling):
         temperature: T above, for "temperature" only: 1 is proportional, 2 the square root, more is more even.
         weights: of tasks by name, 1 for those not named; 0 leaves a task out.
         steps: of an epoch; none for as many as all tasks together have batches.
+        annealing: of the exponent; none for the same exponent in every epoch.
 
     >>> tasks = {"sentiment": 10, "paraphrase": 90}
     >>> Sampled(tasks=tasks, seed=1).steps_per_task(0)
@@ -217,10 +212,17 @@ class Sampled(_TaskSampling):
     {'sentiment': 3, 'paraphrase': 9}
     """
 
+    tasks: Mapping[str, int]
+    seed: int
     by: Share = "proportional"
     temperature: float | None = None
+    weights: Mapping[str, float] | None = None
+    steps: int | None = None
+    annealing: Annealing | None = None
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        _check_tasks(self.tasks)
+        _check_shares(self.tasks, self.weights, self.steps)
         known = [*EXPONENTS, "temperature"]
         if self.by not in known:
             raise SettingError(
@@ -236,50 +238,24 @@ class Sampled(_TaskSampling):
                 f"tasks sampled by temperature need one above 0, got {self.temperature}; try 2, or 1 for proportional."
             )
 
-    def exponent(self, epoch: int) -> float:  # noqa: ARG002 - the same in every epoch
-        """The power to which a task's number of batches counts."""
-        return 1 / self.temperature if self.temperature is not None else EXPONENTS[self.by]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Annealed(_TaskSampling):
-    r"""Proportional at first, nearly even in the end: Stickland and Murray 2019, arXiv:1902.02671, section 4.1.
-
-    As :class:`Sampled`, with an exponent that falls from epoch to epoch,
-
-    .. math:: \alpha_e = 1 - 0.8\, \frac{e - 1}{E - 1}, \qquad e = 1 \dots E
-
-    so that training does not end with the small tasks forgotten. A run of one epoch is proportional.
-
-    Args:
-        tasks: name and number of batches of each task.
-        seed: of the order.
-        epochs: E above.
-        drop: by how much the exponent falls until the last epoch: 0.8 in the paper.
-        weights: of tasks by name, 1 for those not named; 0 leaves a task out.
-        steps: of an epoch; none for as many as all tasks together have batches.
-
-    >>> schedule = Annealed(tasks={"small": 10, "large": 90}, seed=1, epochs=3)
-    >>> [schedule.steps_per_task(epoch)["small"] for epoch in range(3)]
-    [10, 21, 39]
-    """
-
-    epochs: int
-    drop: float = 0.8
-
-    def _check(self) -> None:
-        _check_epochs(self.epochs)
-        if not 0 <= self.drop <= 1:
-            raise SettingError(
-                f"the exponent of annealed tasks can drop by 0 (always proportional) to 1 (even in the end), "
-                f"got {self.drop}; try 0.8."
-            )
+    def __len__(self) -> int:
+        return sum(self.tasks.values()) if self.steps is None else self.steps
 
     def exponent(self, epoch: int) -> float:
         """The epoch's α; the first epoch is 0."""
-        if not 0 <= epoch < self.epochs:
-            raise SettingError(f"epoch {epoch} of an annealed schedule of {counted(self.epochs, 'epoch')} (from 0).")
-        return 1 - self.drop * epoch / max(self.epochs - 1, 1)
+        exponent = 1 / self.temperature if self.temperature is not None else EXPONENTS[self.by]
+        return exponent if self.annealing is None else exponent - self.annealing.fallen(epoch)
+
+    def batches(self, epoch: int) -> list[TaskBatch]:
+        """The steps of all tasks, shuffled."""
+        steps = self.steps_per_task(epoch)
+        drawn = generator(self.seed, "tasks", epoch).permutation(np.repeat(np.arange(len(steps)), [*steps.values()]))
+        names = list(self.tasks)
+        return _numbered(self, epoch, [names[task] for task in drawn])
+
+    def steps_per_task(self, epoch: int) -> dict[str, int]:
+        """The epoch's shares, in whole steps."""
+        return allot(len(self), shares(self.tasks, self.exponent(epoch), self.weights))
 
 
 def shares(tasks: Mapping[str, int], exponent: float, weights: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -356,6 +332,11 @@ def _check_tasks(tasks: Mapping[str, object]) -> None:
 def _check_epochs(epochs: int) -> None:
     if epochs < 1:
         raise SettingError(f"a schedule needs 1 epoch or more, got {epochs}; try 3.")
+
+
+def _check_epoch(epoch: int, epochs: int, kind: str) -> None:
+    if not 0 <= epoch < epochs:
+        raise SettingError(f"epoch {epoch} of {kind} schedule of {counted(epochs, 'epoch')} (from 0).")
 
 
 def _check_order(tasks: Mapping[str, int], order: Sequence[str]) -> None:

@@ -54,23 +54,6 @@ class TokenizedTexts:
     max_length: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class AugmentSettings:
-    """Settings of an augmentation; None for its default.
-
-    Args:
-        length: of a span.
-        mode: what a span is made of; ``characters`` as published, ``tokens`` otherwise.
-        share: of the words.
-        lexicon: of synonyms; WordNet otherwise.
-    """
-
-    length: int | None = None
-    mode: MaskMode | None = None
-    share: float | None = None
-    lexicon: Lexicon | None = None
-
-
 @dataclass(kw_only=True, eq=False)
 class SpanMask:
     """Replaces one span of adjacent tokens of each text by mask tokens: Liu et al. 2021 (Mirror-BERT), by tokens.
@@ -232,8 +215,25 @@ class Synonyms(_TextChange):
         return _LETTERS.sub(replaced, text)
 
 
-def make_augment(name: Augmentation, data: TokenizedTexts, settings: AugmentSettings | None = None) -> Augment:
-    """The augmentation of that name: ``spans`` masks, ``words`` drops words, ``synonyms`` replaces words."""
+def make_augment(
+    name: Augmentation,
+    data: TokenizedTexts,
+    *,
+    length: int | None = None,
+    mode: MaskMode | None = None,
+    share: float | None = None,
+    lexicon: Lexicon | None = None,
+) -> Augment:
+    """The augmentation of that name; settings left out have its defaults.
+
+    Args:
+        name: ``spans`` masks, ``words`` drops words, ``synonyms`` replaces words.
+        data: the texts.
+        length: of a span.
+        mode: what a span is made of; ``characters`` as published, ``tokens`` otherwise.
+        share: of the words.
+        lexicon: of synonyms; WordNet otherwise.
+    """
     if name not in AUGMENTATIONS:
         known = ", ".join(AUGMENTATIONS)
         raise SettingError(f"no augmentation {name!r}; take one of {known}.{did_you_mean(name, AUGMENTATIONS)}")
@@ -241,7 +241,8 @@ def make_augment(name: Augmentation, data: TokenizedTexts, settings: AugmentSett
         raise SettingError(
             f"augmentation {name!r}: {len(data.texts)} texts, but {len(data.table)} in the table of tokens."
         )
-    given = {key: value for key, value in vars(settings or AugmentSettings()).items() if value is not None}
+    every = {"length": length, "mode": mode, "share": share, "lexicon": lexicon}
+    given: dict[str, Any] = {setting: value for setting, value in every.items() if value is not None}
     read = {"spans": ("length", "mode"), "words": ("share",), "synonyms": ("share", "lexicon")}[name]
     for setting in given:
         if setting not in read:

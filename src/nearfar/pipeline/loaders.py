@@ -22,7 +22,7 @@ from nearfar.batching import (
     count_without_positive,
 )
 from nearfar.encoding import Built
-from nearfar.encoding.augment import Augment, AugmentSettings, TokenizedTexts, make_augment
+from nearfar.encoding.augment import Augment, TokenizedTexts, make_augment
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline.data import RunData
@@ -105,7 +105,7 @@ def _augment(does: Capabilities, built: Built, data: RunData, rows: Rows) -> Aug
     return make_augment(
         view.method,
         TokenizedTexts(texts=texts, table=rows.table, tokenizer=built.tokenizer, max_length=built.max_length),
-        AugmentSettings(**view.settings),
+        **view.settings,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from nearfar.batching.schedules import Annealed, RoundRobin, Sampled, Schedule, Sequential, describe
+from nearfar.batching.schedules import Annealing, RoundRobin, Sampled, Schedule, Sequential, describe
 from nearfar.data import named_splits
 from nearfar.encoding import Built, Card, save
 from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
@@ -305,7 +305,7 @@ def _schedule(table: TaskSchedule, sizes: dict[str, int], epochs: int, seed: int
     kinds: dict[str, Callable[[], Schedule]] = {
         "sequential": lambda: Sequential(tasks=sizes, epochs=epochs, order=table.order),
         "round-robin": lambda: RoundRobin(tasks=sizes, order=table.order),
-        "annealed": lambda: Annealed(**shares, epochs=epochs, drop=table.drop),
+        "annealed": lambda: Sampled(**shares, annealing=Annealing(epochs=epochs, drop=table.drop)),
         "sampled": lambda: Sampled(**shares, by=table.sampling, temperature=table.temperature),
     }
     return kinds[table.kind]()
