@@ -1,7 +1,7 @@
 """Named random streams: the same names give the same numbers, whatever was drawn before.
 
-There is no global generator to leave in the right state, so there is none to save: a run that was
-killed draws after its resumption what it would have drawn without the interruption.
+There is no global generator, so no state to save: a run that was killed draws after its resumption what it would have
+drawn without the interruption.
 """
 
 from __future__ import annotations

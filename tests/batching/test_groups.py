@@ -54,7 +54,7 @@ def test_rows_of_one_id_never_enter_one_group(rows, group, seed):
 
 
 def test_groups_come_in_random_order_and_rows_meet_at_random():
-    """Shingles do not show in the order of the groups, nor row numbers in who meets whom."""
+    """Shingles do not show in the order of the groups, nor row numbers in which rows share a group."""
     shingles = np.repeat(np.arange(50), 12).astype(np.uint64)
     source = np.random.default_rng(1)
     orders, met = [], set()
@@ -81,7 +81,7 @@ def test_ids_meet_at_random_too():
 
 
 def test_mean_cosine_is_the_mean_over_all_pairs():
-    """Against two loops; zero vectors are like nobody."""
+    """Against two loops; zero vectors are similar to none."""
     vectors = np.random.default_rng(1).standard_normal((9, 4)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors[3] = 0

@@ -73,23 +73,23 @@ def test_more_rows_than_a_block_still_follow_the_algorithm():
 
 @pytest.mark.parametrize("filtered", [False, True])
 def test_approximate_groups_hold_near_rows_only_once(filtered):
-    """Looking into all lists, the approximate search is nearly exact: nearly as alike, and fewer rows alone."""
+    """Looking into all lists, the approximate search is nearly exact: nearly as similar, and fewer groups of one row."""
     vectors = points(3000, d=6)
     same = np.random.default_rng(1).integers(0, 400, 3000) if filtered else None
 
-    def likeness(groups):
+    def similarity(groups):
         return np.mean([(vectors[rows] @ vectors[rows].T).mean() for rows in members(groups) if len(rows) > 1])
 
     exact = NearestNeighbors().groups(vectors, np.random.default_rng(1), same)
     near = NearestNeighbors(search=ALL_LISTS).groups(vectors, np.random.default_rng(1), same)
-    anybody = [
+    random = [
         np.mean(vectors[rows] @ vectors[rows].T) for rows in np.random.default_rng(1).permutation(3000).reshape(-1, 8)
     ]
 
     assert (exact.exact, near.exact, exact.recall) == (True, False, None)
     assert sorted(near.order.tolist()) == list(range(3000))
     assert near.recall > 0.97
-    assert likeness(near) > likeness(exact) - 0.05 > np.mean(anybody) + 0.3
+    assert similarity(near) > similarity(exact) - 0.05 > np.mean(random) + 0.3
     assert len(members(near)) <= len(members(exact))
     if same is not None:
         assert all(len(set(same[rows].tolist())) == len(rows) for rows in members(near))
@@ -161,7 +161,7 @@ def test_rows_of_a_group_share_a_neighbor(search):
 
 
 def test_neighbor_ids_are_drawn_from_all_neighbors():
-    """Three pairs of twins: with two neighbors each, twins meet about every second time (the same of two ids)."""
+    """Three pairs of twins: with two neighbors each, twins share a group about every second time (the same of two ids)."""
     vectors = unit(
         np.repeat(np.eye(3), 2, axis=0).astype(np.float32) + np.linspace(0, 0.01, 6, dtype=np.float32)[:, None]
     )

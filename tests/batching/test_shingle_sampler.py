@@ -85,14 +85,16 @@ def test_texts_of_a_group_share_the_words(shingle):
     sampler = ShingleSampler(texts=texts, size=8, seed=1, group=8, shingle=shingle)
     batches = sampler.batches(0)
     bags = [set(content_words(text)) for text in texts]
-    alike = np.mean([len(bags[one] & bags[two]) >= shingle for batch in batches for one, two in combinations(batch, 2)])
+    similar = np.mean(
+        [len(bags[one] & bags[two]) >= shingle for batch in batches for one, two in combinations(batch, 2)]
+    )
     source = np.random.default_rng(1).permutation(3000).reshape(-1, 8)
     random = np.mean([len(bags[one] & bags[two]) >= shingle for batch in source for one, two in combinations(batch, 2)])
 
     assert sampler.report is not None
     assert sampler.report.measure == "words"
     assert sampler.report.similarity > 1.5 * sampler.report.random
-    assert alike > random + 0.1
+    assert similar > random + 0.1
     if shingle == 1:
         assert sampler.report.rows_in_groups > 2900
 

@@ -159,7 +159,7 @@ def test_characters_are_masked_as_published(toy):
 
 
 def test_words_are_dropped_as_often_as_asked(toy):
-    """Each alike, the others in their order."""
+    """Each with the same probability, the others in their order."""
     (whole,) = ids_of(toy, ["a b c d e f g h"])
     deletion = WordDeletion(data=tokenized(["a b c d e f g h"], toy, 32), share=0.25)
     dropped = rows_of(deletion(np.zeros(MANY, np.int64), 4))
@@ -203,7 +203,7 @@ def test_words_with_synonyms_are_replaced_and_nothing_else(tiny):
 
 
 def test_synonyms_come_as_often_as_asked(toy):
-    """A word is replaced with its probability, by each of its synonyms alike."""
+    """A word is replaced with its probability, by each of its synonyms equally often."""
     ways = ids_of(toy, ["dog", "hound", "domestic dog"])
     synonyms = Synonyms(data=tokenized(["dog"], toy, 9), share=0.5, lexicon=LEXICON)
     seen = Counter(rows_of(synonyms(np.zeros(MANY, np.int64), 2)))

@@ -1,4 +1,4 @@
-"""The model folder: transformers, sentence-transformers and nearfar open it to the same numbers, or nobody does."""
+"""The model folder: transformers, sentence-transformers and nearfar open it to the same results, or none does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def close(found: Any, expected: Any) -> None:
 
 
 def far_apart(rows: np.ndarray) -> bool:
-    """Whether the texts are told apart by much more than the tolerance; else equality would say nothing."""
+    """Whether the outputs of the texts differ by much more than the tolerance; else equality would prove nothing."""
     return float(np.ptp(rows, axis=0).max()) > 0.05
 
 
@@ -372,7 +372,7 @@ def test_a_truncated_file_is_an_error_about_the_folder(broken, file, share):
     """Never another exception, never a model with other numbers."""
     truncate(broken / file, share)
 
-    with pytest.raises(EncoderError, match=r"broken.*[Ii]s (the folder|it) whole\?"):
+    with pytest.raises(EncoderError, match=r"broken.*[Ii]s (the folder|it) complete\?"):
         load(broken)
 
 
@@ -393,7 +393,7 @@ def test_a_garbled_card_is_an_error(broken, content):
     (broken / "nearfar.json").write_text(content)
 
     with pytest.raises(
-        EncoderError, match=r"nearfar\.json: this is not a card nearfar can read .*Is the folder whole\?"
+        EncoderError, match=r"nearfar\.json: this is not a card nearfar can read .*Is the folder complete\?"
     ):
         load(broken)
 

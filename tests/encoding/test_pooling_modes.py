@@ -72,7 +72,7 @@ def test_the_type_of_the_states_is_kept():
 
 
 def test_pooler_is_what_the_encoder_made():
-    """And an encoder that made nothing is told so."""
+    """And an encoder without a pooler is refused."""
     states, mask, made = torch.zeros(2, 3, 4), torch.ones(2, 3), torch.ones(2, 4)
 
     assert pool("pooler", states, mask, made) is made

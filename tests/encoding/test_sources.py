@@ -248,7 +248,7 @@ def test_texts_are_put_in_lower_case_where_sentence_transformers_does(stated, lo
 
 
 def test_a_prompt_in_front_of_every_text_is_not_left_out_in_silence(stated):
-    """Vectors without it would be others than the folder's own; training without it is told."""
+    """Vectors without it would differ from the folder's own; training without it gives a note."""
     config = {"prompts": {"query": "query: ", "none": ""}, "default_prompt_name": "query"}
     write(stated, "config_sentence_transformers.json", config)
     with pytest.raises(EncoderError, match="puts the prompt 'query: ' in front of every text"):
@@ -272,7 +272,7 @@ def test_broken_json_is_an_error_about_the_folder(tiny, tmp_path, file, content)
     load(folder)
     write(folder, file, content)
 
-    with pytest.raises(EncoderError, match=r"encoder.*Is the folder whole\?"):
+    with pytest.raises(EncoderError, match=r"encoder.*Is the folder complete\?"):
         load(folder)
 
 
@@ -292,7 +292,7 @@ def test_an_id_that_the_hub_does_not_give_comes_with_a_remedy(name, open_it):
 
 
 def test_of_an_encoder_with_a_decoder_the_encoder_alone_is_opened(tiny, tmp_path):
-    """T5's vectors are those of sentence-transformers, and its classes are told apart by a head of ours."""
+    """T5's vectors are those of sentence-transformers, and its classes have a head of ours."""
     folder = tiny("t5")
     texts = ["a good film", "bad", "it was rather long, and the second half was longer"]
     model = load(folder)

@@ -136,7 +136,7 @@ def test_a_map_that_is_not_whole_is_an_error_and_never_left_out(tiny, tmp_path, 
         kept = {name: tensor for name, tensor in weights.items() if name != lost and lost != "both"}
         save_file({**kept, "objective.x": torch.ones(1)}, folder / model_folder.EXTRAS)
 
-    with pytest.raises(EncoderError, match=r"the map behind its pooling is missing.*Is the folder whole\?"):
+    with pytest.raises(EncoderError, match=r"the map behind its pooling is missing.*Is the folder complete\?"):
         load(folder)
 
 

@@ -153,11 +153,11 @@ def test_the_order_of_the_batch_does_not_matter(tiny):
     built = build(str(tiny("bert")), classes=("a", "b"), seed=1)
     model = built.model.eval()
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
-    straight = model(model.inputs(table, list(range(len(TEXTS)))))
-    turned = model(model.inputs(table, list(range(len(TEXTS)))[::-1]))
+    sorted_first = model(model.inputs(table, list(range(len(TEXTS)))))
+    reversed_ = model(model.inputs(table, list(range(len(TEXTS)))[::-1]))
 
-    assert (straight.embedding - turned.embedding.flip(0)).abs().max() < TOLERANCE
-    assert (straight.logits - turned.logits.flip(0)).abs().max() < TOLERANCE
+    assert (sorted_first.embedding - reversed_.embedding.flip(0)).abs().max() < TOLERANCE
+    assert (sorted_first.logits - reversed_.logits.flip(0)).abs().max() < TOLERANCE
 
 
 def test_dropout_follows_torchs_seed_and_is_off_in_evaluation(tiny):

@@ -36,7 +36,7 @@ def random_batch(seed: int) -> Batch:
 
 
 def random_settings(seed: int) -> dict[str, Any]:
-    """Every variation meets every other in the end."""
+    """Every variation is combined with every other."""
     source = torch.Generator().manual_seed(seed + 10_000)
 
     def one_of(*choices: Any) -> Any:
@@ -261,7 +261,7 @@ def test_graded_targets_are_cut_above_the_threshold():
 
 
 def test_a_twin_of_the_partner_is_no_negative():
-    """The same answer twice: without groups it can never be told apart, with groups it costs nothing."""
+    """The same answer twice: without groups they can never be distinguished, with groups it costs nothing."""
     left = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     objective, ids = BatchSoftmax(), torch.tensor([5, 5])
 
@@ -272,7 +272,7 @@ def test_a_twin_of_the_partner_is_no_negative():
 
 
 def test_distinct_groups_change_nothing():
-    """If nobody shares an id, the value is that without groups."""
+    """If no rows share an id, the value is that without groups."""
     left, right = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     objective = BatchSoftmax()
 

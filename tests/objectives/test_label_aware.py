@@ -144,7 +144,7 @@ def test_a_batch_without_positives_costs_nothing_and_moves_nothing(labels):
 
 @pytest.mark.parametrize("likely", range(4))
 def test_probabilities_of_exactly_zero_stay_finite(likely):
-    """A sure network, right or wrong, or sure of a class that nobody in the batch has."""
+    """A sure network, right or wrong, or sure of a class that no text of the batch has."""
     embeddings, labels, _ = random_batch(4)
     labels = torch.arange(len(labels)) % 3
     assert same_class(labels).any()

@@ -67,7 +67,7 @@ def test_is_what_pytorch_metric_learning_takes_the_softplus_of():
 
 @pytest.mark.parametrize("c", [2, 3, 77])
 def test_equal_proxies_cost_the_log_of_the_number_of_other_classes(c):
-    """Nothing tells the classes apart."""
+    """The classes cannot be distinguished."""
     objective = ProxyNCA(c, 3)
     nn.init.ones_(objective.proxies)
 

@@ -144,7 +144,7 @@ def test_opposite_centers_pay_half_their_distance():
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_centers_that_coincide_keep_a_finite_gradient(autocast):
-    """The regularizer draws centers together, so they may meet; the square root must survive that."""
+    """The regularizer pulls centers together, so they may coincide; the square root must survive that."""
     objective = SoftTriple(3, 64, centers=4, spread=0.2)
     objective.centers.data = torch.randn(3, 1, 64, generator=torch.Generator().manual_seed(0)).expand(3, 4, 64).clone()
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):

@@ -39,7 +39,7 @@ class NearestNeighbors:
     groups of their own, and the order is reversed: easy batches first, as in a curriculum.
 
     Above ``search.exact_rows`` rows the search is approximate, and considers only rows that are in no group yet (of
-    the lists it searches), so that few rows are left alone.
+    the lists it searches), so that few rows have no group.
 
     Args:
         group: largest size of a group; the paper takes 4 to 8.

@@ -107,8 +107,8 @@ class _Exact:
         self.faiss, self.vectors, self.candidates = _faiss(), vectors, candidates
 
     def nearest(self, rows: Rows, used: NDArray[np.bool_]) -> Ids:  # noqa: ARG002 - n nearest of all, then the unused
-        asked = min(self.candidates + 1, len(self.vectors))
-        _, ids = self.faiss.knn(self.vectors[rows], self.vectors, asked, metric=self.faiss.METRIC_INNER_PRODUCT)
+        number = min(self.candidates + 1, len(self.vectors))
+        _, ids = self.faiss.knn(self.vectors[rows], self.vectors, number, metric=self.faiss.METRIC_INNER_PRODUCT)
         return np.asarray(ids, dtype=np.int64)
 
     def block(self, unused: int) -> int:  # noqa: ARG002 - fewer rows take as long
@@ -151,17 +151,17 @@ def _recall(vectors: Vectors, index: Index, nearest: int, queries: Rows) -> floa
     nearest = min(nearest, len(vectors) - 1)
     if nearest == 0:
         return 1.0
-    mine = vectors[queries]
+    query = vectors[queries]
     best = np.full((len(queries), nearest), -np.inf, dtype=np.float32)
     for number, chunk in enumerate(_chunks(vectors)):
-        near = mine @ chunk.T
+        near = query @ chunk.T
         inside = np.flatnonzero((queries >= number * CHUNK) & (queries < number * CHUNK + len(chunk)))
         near[inside, queries[inside] - number * CHUNK] = -np.inf  # no row is its own neighbor
         best = np.partition(np.concatenate([best, near], axis=1), -nearest, axis=1)[:, -nearest:]
     used = np.zeros(len(vectors) + 1, dtype=bool)
-    found = index.nearest(queries, used)
-    similarities = np.einsum("qd,qkd->qk", mine, vectors[found])
-    similarities[(found < 0) | (found == queries[:, None])] = -np.inf
+    ids = index.nearest(queries, used)
+    similarities = np.einsum("qd,qkd->qk", query, vectors[ids])
+    similarities[(ids < 0) | (ids == queries[:, None])] = -np.inf
     hits = (similarities >= best.min(axis=1, keepdims=True) - 1e-6).sum(axis=1)
     return float(np.minimum(hits, nearest).mean() / nearest)
 

@@ -128,25 +128,25 @@ def make_masked_lm_head(name: str, built: Built, *, seed: int) -> tuple[MaskedLM
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)
         if source.location:
-            whole, report = from_checkpoint(auto, source, open_config(source))
-            missing = [key for key in report["missing_keys"] if not key.startswith(f"{whole.base_model_prefix}.")]
+            model, report = from_checkpoint(auto, source, open_config(source))
+            missing = [key for key in report["missing_keys"] if not key.startswith(f"{model.base_model_prefix}.")]
         else:
-            whole, missing = auto.from_config(network.config), ["all"]
+            model, missing = auto.from_config(network.config), ["all"]
     if missing:
         note = f"the checkpoint of {name} has no masked language model head (objective.mlm_weight): a new one is drawn"
     words = network.base_model.get_input_embeddings().weight
-    return MaskedLMHead(*_parts(whole, family), words, tokenizer=tokenizer).to(words.device), note
+    return MaskedLMHead(*_parts(model, family), words, tokenizer=tokenizer).to(words.device), note
 
 
-def _parts(whole: Any, family: str) -> tuple[nn.Linear, Callable[[Tensor], Tensor], nn.LayerNorm, Tensor]:
+def _parts(model: Any, family: str) -> tuple[nn.Linear, Callable[[Tensor], Tensor], nn.LayerNorm, Tensor]:
     """The modules of a masked language model's head, whatever its architecture calls them."""
     if family == "distilbert":
-        return whole.vocab_transform, whole.activation, whole.vocab_layer_norm, whole.vocab_projector.bias
+        return model.vocab_transform, model.activation, model.vocab_layer_norm, model.vocab_projector.bias
     if family == "electra":
-        head = whole.generator_predictions
-        return head.dense, head.activation, head.LayerNorm, whole.generator_lm_head.bias
+        head = model.generator_predictions
+        return head.dense, head.activation, head.LayerNorm, model.generator_lm_head.bias
     if family == "bert":
-        head = whole.cls.predictions
+        head = model.cls.predictions
         return head.transform.dense, head.transform.transform_act_fn, head.transform.LayerNorm, head.decoder.bias
     assert family in BERT_LIKE
-    return whole.lm_head.dense, F.gelu, whole.lm_head.layer_norm, whole.lm_head.decoder.bias
+    return model.lm_head.dense, F.gelu, model.lm_head.layer_norm, model.lm_head.decoder.bias

@@ -177,13 +177,13 @@ def _check_complete(network: Any, card: model_folder.Card, fresh: set[str], name
     """Refuse a network that does not match the card; ``fresh`` are the weights that its folder did not hold."""
     classes = int(network.config.num_labels)
     if card.native and card.labels is not None and len(card.labels) != classes:
-        raise EncoderError(f"{name}: {len(card.labels)} labels for {classes} classes. Is the folder whole?")
+        raise EncoderError(f"{name}: {len(card.labels)} labels for {classes} classes. Is the folder complete?")
     if card.pooling == "pooler":
         require_pooler(network.base_model, str(name))
     needed = card.native or card.pooling == "pooler"  # else the pooler is not used, and many checkpoints have none
     lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
     if lost:
-        raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it whole?")
+        raise EncoderError(f"{name}: weights are missing from the folder: {', '.join(lost[:5])}. Is it complete?")
 
 
 def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transform:
@@ -194,7 +194,7 @@ def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transfor
     if not width or shapes != {"weight": (width, dim), "bias": (width,)}:
         raise EncoderError(
             f"{name}: the map behind its pooling is missing from modules.json or {model_folder.EXTRAS}, or belongs to "
-            "another model. Is the folder whole?"
+            "another model. Is the folder complete?"
         )
     return Transform(weights["weight"], weights["bias"])
 
@@ -205,13 +205,13 @@ def _read_head(folder: Path | None, card: model_folder.Card | None, dim: int, cl
         head = make_head(card.head if card is not None else None, dim, classes)
     except (TypeError, ValueError) as cause:
         raise EncoderError(
-            f"{name}: the class head of its card cannot be made ({cause}). Is the folder whole?"
+            f"{name}: the class head of its card cannot be made ({cause}). Is the folder complete?"
         ) from cause
     weights = model_folder.read_extras(folder, "head") if folder is not None else {}
-    found, expected = (
+    actual, expected = (
         {key: tensor.shape for key, tensor in tensors.items()} for tensors in (weights, head.state_dict())
     )
-    if found != expected:
+    if actual != expected:
         raise EncoderError(
             f"{name}: the class head is missing from {model_folder.EXTRAS}, or belongs to another model. Is the folder "
             "whole?"

@@ -124,7 +124,7 @@ def read_card(folder: Path) -> Card | None:
             values["labels"] = tuple(values["labels"])
         return _checked(Card(**values))
     except (OSError, ValueError, KeyError, TypeError) as cause:
-        raise EncoderError(f"{path}: this is not a card nearfar can read ({cause}). Is the folder whole?") from cause
+        raise EncoderError(f"{path}: this is not a card nearfar can read ({cause}). Is the folder complete?") from cause
 
 
 def _checked(card: Card) -> Card:
@@ -152,7 +152,7 @@ def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
             names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118 - not a dict
             return {name.removeprefix(f"{prefix}."): file.get_tensor(name) for name in names}
     except (OSError, SafetensorError) as cause:
-        raise EncoderError(f"{path}: these weights cannot be read ({cause}). Is the folder whole?") from cause
+        raise EncoderError(f"{path}: these weights cannot be read ({cause}). Is the folder complete?") from cause
 
 
 def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> None:

@@ -193,7 +193,7 @@ def open_tokenizer(source: Source) -> Any:
         _lowercase(tokenizer.backend_tokenizer)
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise EncoderError(
-            f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder whole?"
+            f"{source.name}: its tokenizer has no vocabulary; its files are missing. Is the folder complete?"
         )
     if tokenizer.pad_token_id is None:
         raise EncoderError(
@@ -276,5 +276,5 @@ def _opening_errors(source: Source) -> Iterator[None]:
         elif any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors")):
             remedy = "nearfar reads safetensors only, never pickled weights; convert the checkpoint first."
         else:
-            remedy = "Is the folder whole?"
+            remedy = "Is the folder complete?"
         raise EncoderError(f"{source.name}: the encoder cannot be opened: {first} {remedy}") from cause

@@ -195,7 +195,7 @@ def _json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
-        raise EncoderError(f"{path}: this is not readable JSON ({cause}). Is the folder whole?") from cause
+        raise EncoderError(f"{path}: this is not readable JSON ({cause}). Is the folder complete?") from cause
     if not isinstance(values, kind) or (kind is list and not all(isinstance(value, dict) for value in values)):
-        raise EncoderError(f"{path}: this is JSON, but not what belongs there. Is the folder whole?")
+        raise EncoderError(f"{path}: this is JSON, but not what belongs there. Is the folder complete?")
     return values

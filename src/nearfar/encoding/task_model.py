@@ -303,7 +303,7 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
     except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as cause:
         first = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
         raise EncoderError(
-            f"{path}: the heads of the tasks cannot be opened ({first}). Is the folder whole?"
+            f"{path}: the heads of the tasks cannot be opened ({first}). Is the folder complete?"
         ) from cause
     return TaskModel(model, network, cards)
 

@@ -28,7 +28,7 @@ class CosineMSE(PairObjective):
 
     def loss(self, pairs: Pairs) -> Tensor:
         """The value of a batch."""
-        wanted = pairs.required_targets(low=0, high=1)
+        targets = pairs.required_targets(low=0, high=1)
         if len(pairs) == 0:
             return pairs.zero()
-        return (pairs.cosines() - wanted.to(pairs.left.dtype)).square().mean()
+        return (pairs.cosines() - targets.to(pairs.left.dtype)).square().mean()

@@ -59,9 +59,11 @@ class CrossEntropy(nn.Module):
             (logits,) = widened(logits)
             return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
         logits, w = widened(logits, self.class_weights)
-        own = w[labels]  # (n,)
-        costs = (own * F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing, reduction="none")).sum()
-        total = own.sum()
+        per_text = w[labels]  # (n,)
+        costs = (
+            per_text * F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing, reduction="none")
+        ).sum()
+        total = per_text.sum()
         return torch.where(total > 0, costs / total.clamp(min=torch.finfo(total.dtype).tiny), costs * 0)
 
 

@@ -30,10 +30,10 @@ class Pearson(PairObjective):
 
     def loss(self, pairs: Pairs) -> Tensor:
         """The value of a batch."""
-        wanted = pairs.required_targets().to(pairs.left.dtype)
+        targets = pairs.required_targets().to(pairs.left.dtype)
         c = pairs.cosines()
-        x, y = c - c.mean(), wanted - wanted.mean()  # (b,) each
+        x, y = c - c.mean(), targets - targets.mean()  # (b,) each
         spread, rounding = torch.linalg.vector_norm(x), 4 * torch.finfo(c.dtype).eps * len(pairs) ** 0.5
-        constant = (spread <= rounding) | (wanted == wanted[:1]).all()
+        constant = (spread <= rounding) | (targets == targets[:1]).all()
         size: Tensor = spread * torch.linalg.vector_norm(y)
         return 1 - (x * y).sum() / size.masked_fill(constant, torch.inf)

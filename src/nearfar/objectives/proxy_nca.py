@@ -62,5 +62,5 @@ class ProxyNCA(nn.Module):
         z, p = unit(vectors), F.normalize(proxies, dim=1)  # a zero text has no gradient; a zero proxy has one
         with full_precision(z):
             logits = 2 * self.scale * (z @ p.T)  # (n, c): -scale * d, but for a constant that cancels: d = 2 - 2 zp
-        own = F.one_hot(labels, c).bool()  # (n, c)
-        return (logits.masked_fill(own, -torch.inf).logsumexp(dim=1) - logits[own]).mean()
+        target = F.one_hot(labels, c).bool()  # (n, c)
+        return (logits.masked_fill(target, -torch.inf).logsumexp(dim=1) - logits[target]).mean()

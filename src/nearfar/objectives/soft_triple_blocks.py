@@ -52,7 +52,7 @@ class SoftTripleBlocks(torch.autograd.Function):
         w = centers.reshape(c * k, d)  # not scaled: a copy takes more memory than scaling the similarities
         z_grad = torch.empty_like(z) if learning and ctx.needs_input_grad[0] else None
         w_grad = torch.zeros_like(w) if learning and ctx.needs_input_grad[1] else None
-        own = F.one_hot(labels, c).to(z.dtype)  # (n, c)
+        target = F.one_hot(labels, c).to(z.dtype)  # (n, c)
         costs = z.new_empty(n)
         similarities, shares = (z.new_empty(min(n, BLOCK), c, k) for _ in range(2))
         for start in range(0, n, BLOCK):
@@ -62,10 +62,10 @@ class SoftTripleBlocks(torch.autograd.Function):
             torch.addmm(block, here, w.T, beta=0, alpha=1 / gamma, out=block)
             torch.softmax(s.mul_(w_scale), dim=2, out=p)  # of s / gamma
             similarity = s.mul_(p).sum(dim=2)  # (b, c): S' / gamma; s is now p s / gamma
-            logits = scale * (gamma * similarity - margin * own[at])
+            logits = scale * (gamma * similarity - margin * target[at])
             costs[at] = F.cross_entropy(logits, labels[at], reduction="none")
             if z_grad is not None or w_grad is not None:
-                slope = (logits.softmax(dim=1) - own[at]) * (scale / n)  # (b, c): dL / dS'
+                slope = (logits.softmax(dim=1) - target[at]) * (scale / n)  # (b, c): dL / dS'
                 s.addcmul_(p, (1 - similarity).unsqueeze(2)).mul_(slope.unsqueeze(2))  # s is now dL / ds
                 s.mul_(w_scale)  # ... times what the products lack: w is not normalized
             if z_grad is not None:
