@@ -102,7 +102,7 @@ def test_a_tune_that_was_stopped_goes_on_and_ends_as_if_it_had_not(undisturbed, 
     spent = json.loads((tmp_path / "tuned" / "tune.json").read_text())["spent"]
     code, again, err = call(*words)
     assert code == 0, err
-    assert "are there already" in err
+    assert "have run already" in err
     finished = [str(entry["id"]) for entry in events(tmp_path / "tuned") if entry["event"] == "finished"]
     assert len(finished) == len(set(finished)) == 2 * CONTENDERS
     assert contents(tmp_path / "tuned") == contents(peaceful)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nearfar import __version__
-from nearfar.cli import options
 from nearfar.cli.check import check
 from nearfar.cli.embed import embed
 from nearfar.cli.evaluate import evaluate
@@ -25,6 +23,7 @@ from nearfar.cli.reproduce import reproduce
 from nearfar.cli.search import search
 from nearfar.cli.study import study_app
 from nearfar.cli.train import train
+from nearfar.cli.tune import tune
 from nearfar.cli.whiten import whiten
 from nearfar.errors import Interrupted, NearfarError
 
@@ -50,61 +49,6 @@ def _root(
     logger = logging.getLogger("nearfar")
     if not any(isinstance(handler, _Notes) for handler in logger.handlers):
         logger.addHandler(_Notes())
-
-
-def tune(
-    source: options.Data,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the model, the trials and the report.")] = Path(
-        "tuned"
-    ),
-    minutes: Annotated[float, typer.Option(help="Time budget, over all calls with this --out.")] = 10,
-    folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 3,
-    rounds: Annotated[int, typer.Option(help="Repetitions of the cross-validation, at most.")] = 4,
-    metric: Annotated[str, typer.Option(help="Metric to choose by; auto: the default of the data.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 2,
-    encoder: options.Encoder = None,
-    bi_encoder: Annotated[
-        bool, typer.Option("--bi-encoder", help="For pairs with binary labels: a bi-encoder, not a cross-encoder.")
-    ] = False,
-    vectors: Annotated[bool, typer.Option("--vectors", hidden=True)] = False,
-    text: options.Text = None,
-    pair: options.Pair = None,
-    label: options.Label = None,
-    score: options.Score = None,
-    invalid: options.Invalid = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe key of all contenders.")
-    ] = None,
-    workers: options.Workers = None,
-) -> None:
-    """Compare objectives on a labeled file within a time budget, and train the best one on all of it."""
-    from nearfar.cli.train import gather_overrides
-    from nearfar.cli.tune import tune_command
-    from nearfar.experiments.search_space import Request
-
-    flags = options.given(
-        ("encoder.name", "--encoder", encoder),
-        ("data.text", "--text", text),
-        ("data.pair", "--pair", pair),
-        ("data.label", "--label", label),
-        ("data.score", "--score", score),
-        ("data.invalid", "--invalid", invalid),
-    )
-    overrides = gather_overrides(flags, set_ or [])
-    if vectors:
-        options.note_former_name("--vectors", "--bi-encoder")
-    request = Request(
-        file=source,
-        out=out,
-        minutes=minutes,
-        folds=folds,
-        rounds=rounds,
-        metric=metric,
-        seed=seed,
-        vectors=bi_encoder or vectors,
-        settings=tuple(overrides),
-    )
-    tune_command(request, workers=workers)
 
 
 for command in (

@@ -1,61 +1,120 @@
-"""``nearfar tune``: one labeled file to the best model that some minutes can find."""
+"""``nearfar tune``: the best model for one labeled file within a time budget."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from nearfar.cli.study_actions import WIDTH, Bar, Lines, trial_line
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli import options
 from nearfar.errors import counted
-from nearfar.experiments.local_executor import LocalExecutor
-from nearfar.experiments.search_space import Request
-from nearfar.experiments.statistics import summarize
-from nearfar.experiments.tune import MODEL, REPORT, Tuned, tune
-from nearfar.files import write_atomic
-from nearfar.report import read_source, render_page
-from nearfar.training import duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from nearfar.experiments.tune import Tuned
+
+
+def tune(
+    source: options.Data,
+    out: Annotated[Path, typer.Option("--out", help="Folder for model, trials and report.")] = Path("tuned"),
+    minutes: Annotated[float, typer.Option(help="Time budget, over all calls with this --out.")] = 10,
+    folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Repetitions of the cross-validation, at most.")] = 4,
+    metric: Annotated[str, typer.Option(help="Metric to choose by; auto: the default of the data.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 2,
+    encoder: options.Encoder = None,
+    bi_encoder: Annotated[
+        bool, typer.Option("--bi-encoder", help="For pairs with binary labels: a bi-encoder, not a cross-encoder.")
+    ] = False,
+    vectors: Annotated[bool, typer.Option("--vectors", hidden=True)] = False,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    score: options.Score = None,
+    invalid: options.Invalid = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe key of all contenders.")
+    ] = None,
+    workers: options.Workers = None,
+) -> None:
+    """Compare objectives on a labeled file within a time budget, and train the best one on all of it."""
+    from rich.console import Console
+
+    from nearfar.cli.study_actions import Bar, trial_line
+    from nearfar.cli.train import gather_overrides
+    from nearfar.cli.training_progress import console_callback
+    from nearfar.experiments import tune as experiment
+    from nearfar.experiments.local_executor import LocalExecutor
+    from nearfar.experiments.search_space import Request
+    from nearfar.training import duration
+
+    flags = options.given(
+        ("encoder.name", "--encoder", encoder),
+        ("data.text", "--text", text),
+        ("data.pair", "--pair", pair),
+        ("data.label", "--label", label),
+        ("data.score", "--score", score),
+        ("data.invalid", "--invalid", invalid),
+    )
+    overrides = gather_overrides(flags, set_ or [])
+    if vectors:
+        options.note_former_name("--vectors", "--bi-encoder")
+    request = Request(
+        file=source,
+        out=out,
+        minutes=minutes,
+        folds=folds,
+        rounds=rounds,
+        metric=metric,
+        seed=seed,
+        vectors=bi_encoder or vectors,
+        settings=tuple(overrides),
+    )
+    console = Console(stderr=True)
+    watcher = Bar(console, trial_line) if console.is_terminal else TuneLines(console)
+    tuned = experiment.tune(request, watcher, LocalExecutor(workers), callbacks=[console_callback(console)])
+    page = write_report(tuned)
+    show(tuned)
+    model = tuned.folder / experiment.MODEL
+    message = f"{duration(tuned.spent)} in all; the model is in {model}, the report in {page}"
+    console.print(message, highlight=False, soft_wrap=True, markup=False)
 
 
 class TuneLines:
-    """A line for every trial; how many there will be at most is of no interest, the time is."""
+    """A line for every trial; not their number, which is limited by the time."""
 
     def __init__(self, console: Console) -> None:
+        from nearfar.cli.study_actions import Lines, trial_line
+
         lines = Lines(console, trial_line)
         self.message, self.trial, self.end = lines.message, lines.trial, lines.end
 
     def begin(self, done: int, total: int) -> None:
-        """Say how many have run."""
+        """Print how many have run."""
         if done:
-            self.message(f"{counted(done, 'trial')} of {total:,} at most are there already")
-
-
-def tune_command(request: Request, *, workers: int | None) -> None:
-    """Tune, show the contenders, and write the report."""
-    console = Console(stderr=True)
-    watcher = Bar(console, trial_line) if console.is_terminal else TuneLines(console)
-    tuned = tune(request, watcher, LocalExecutor(workers), callbacks=[console_callback(console)])
-    report = write_report(tuned)
-    show(tuned)
-    console.print(
-        f"{duration(tuned.spent)} in all; the model is in {tuned.folder / MODEL}, the report in {report}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-    )
+            self.message(f"{counted(done, 'trial')} of {total:,} at most have run already")
 
 
 def write_report(tuned: Tuned) -> Path:
-    """The page of all contenders; where none could be compared, that of the model alone."""
+    """The page of all contenders; if none could be compared, that of the model alone."""
+    from nearfar.experiments.tune import MODEL, REPORT
+    from nearfar.files import write_atomic
+    from nearfar.report import read_source, render_page
+
     path = tuned.folder / REPORT
     write_atomic(path, render_page(read_source(tuned.folder if tuned.judged else tuned.folder / MODEL)))
     return path
 
 
 def show(tuned: Tuned) -> None:
-    """The table of all contenders, and what may be said of the best."""
+    """Print the table of all contenders, and the conclusion."""
+    from rich.console import Console
+
+    from nearfar.cli.study_actions import WIDTH
+
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH)
     if tuned.judged:
@@ -66,11 +125,13 @@ def show(tuned: Tuned) -> None:
 
 def ranking(tuned: Tuned) -> Table:
     """Every contender with its scores, the best first."""
-    table = Table(title=f"{tuned.metric}, the best first", title_justify="left")
-    table.add_column("contender")
-    for column in ("folds", "mean ± sd", "a trial"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    from rich.table import Column, Table
+
+    from nearfar.experiments.statistics import summarize
+    from nearfar.training import duration
+
+    numbers = (Column(name, justify="right") for name in ("folds", "mean ± sd", "a trial"))
+    table = Table("contender", *numbers, "", title=f"{tuned.metric}, the best first", title_justify="left")
     for line in tuned.lines:
         short = summarize(line.scores) if line.scores else None
         table.add_row(
