@@ -81,3 +81,11 @@ def test_the_coverage_is_stated():
     )
     assert stated is not None
     assert float(stated[1]) > 50
+
+
+def test_contributing_names_files_that_exist():
+    """A step that names a file or folder of the repository is not left behind by a move."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`((?:src|tests|docs|benchmarks|changelog\.d|\.ci|\.github)[\w./-]*)`", text))
+    assert len(paths) >= 15
+    assert {path for path in paths if "NAME" not in path and not (ROOT / path).exists()} == set()
