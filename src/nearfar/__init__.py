@@ -1,4 +1,4 @@
-"""nearfar: fine-tune text encoders so that like texts come near and unlike texts go far."""
+"""nearfar: fine-tune text encoders with contrastive and metric-learning objectives."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_standard_input_and_output_work_with_a_dash(folder):
 
 
 def test_embed_writes_vectors_in_the_order_of_the_file(folder):
-    """One float32 row a text, equal to the Python side; an existing file is kept unless told otherwise."""
+    """One float32 row a text, equal to the Python side; an existing file is kept without --overwrite."""
     code, _, errors = call("embed", "model", "train.jsonl", "--out", "v.npy")
     assert code == 0, errors
     vectors = np.load("v.npy")

@@ -352,7 +352,7 @@ def test_tricky_files_are_refused_and_accepted():
 
 
 def test_very_many_problems_are_counted_as_reading_at_once_counts_them(monkeypatch):
-    """The list is cut at the same place, and dropped rows are told by number and first line."""
+    """The list is cut at the same place, and dropped rows are reported by number and first line."""
     monkeypatch.setattr(sys.modules["nearfar.data.issues"], "MAX_PROBLEMS", 20)
     Path("bad.jsonl").write_text('{"text": "a"}\n' + '{"text": ""}\n' * 50 + '{"text": 1}\n' * 9)
     with pytest.raises(DataError) as at_once:
@@ -554,7 +554,7 @@ def test_standard_input_can_be_piped_in_again(whole, monkeypatch):
 
 
 def test_without_resume_it_starts_anew_and_says_so(whole, monkeypatch):
-    """What --resume would have saved is told, unless it could not have continued."""
+    """What --resume would have saved is reported, unless it could not have continued."""
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy")
     interrupted(monkeypatch, "toy", "rows.jsonl", "--out", "v.npy", window=3)
     assert json.loads(progress_of(Path("v.npy")).read_text())["done"] == 3 * W
@@ -685,7 +685,7 @@ def test_damaged_remains_are_never_trusted(whole, monkeypatch, damage):
 
 
 def test_two_processes_do_not_fill_one_file(whole):
-    """The second is refused, whatever it was told, and the first goes on undisturbed."""
+    """The second is refused, whatever its flags, and the first goes on undisturbed."""
     origin = dict.fromkeys(ORIGIN, "x")
     with VectorFile(Path("v.npy"), (3, 2), origin) as first:
         first.open(resume=False)

@@ -26,7 +26,7 @@ KINDS = ["scores", "pairs", "positives", "triplets", "ranking"]
 
 
 def rows_of(kind: str, rows: int, seed: int) -> list[dict[str, Any]]:
-    """Made-up rows; texts about the same thing belong together."""
+    """Made-up rows; texts about the same thing are positive pairs."""
     source = random.Random(seed)
     made: list[dict[str, Any]] = []
     for row in range(rows):

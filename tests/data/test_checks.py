@@ -107,7 +107,7 @@ def test_labels_that_training_does_not_have() -> None:
 
 
 def test_like_and_unlike_are_no_classes() -> None:
-    """Pairs that all belong together may be measured on pairs of both kinds, whatever these are called."""
+    """Positive pairs can be evaluated on pairs with binary labels, whatever these are called."""
     train = Records((["a"], ["b"]), ["1"], None, [1], "train")
     dev = Records((["c", "d"], ["e", "f"]), ["yes", "no"], None, [1, 2], "dev")
     assert compare(train, dev, "dev", classes=False) == ([], [])

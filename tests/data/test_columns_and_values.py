@@ -185,7 +185,7 @@ TEXT_FAULTS = {
 @pytest.mark.parametrize("value", TEXT_FAULTS)
 @pytest.mark.parametrize("column", ["text_a", "text_b"])
 def test_texts_that_cannot_be_used(tmp_path: Path, value: str, column: str) -> None:
-    """Each is told with line, column and value, in either column of a pair, and can be dropped."""
+    """Each is reported with line, column and value, in either column of a pair, and can be dropped."""
     good = '{"text_a": "a", "text_b": "b"}\n'
     path = tmp_path / "a.jsonl"
     path.write_text(good + good.replace('"a"' if column == "text_a" else '"b"', value, 1) + good)
@@ -200,7 +200,7 @@ def test_texts_that_cannot_be_used(tmp_path: Path, value: str, column: str) -> N
 
 
 def test_missing_key_is_a_missing_text(tmp_path: Path) -> None:
-    """A row without the key is told like one with null."""
+    """A row without the key is reported like one with null."""
     assert only(jsonl(tmp_path, {"text": "a"}, {"id": 1})).message == "the text is missing"
 
 
@@ -262,7 +262,7 @@ LABEL_FAULTS = {
 
 @pytest.mark.parametrize("value", LABEL_FAULTS)
 def test_labels_that_cannot_be_used(tmp_path: Path, value: str) -> None:
-    """Each is told with line and column, and can be dropped."""
+    """Each is reported with line and column, and can be dropped."""
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"text": "a", "label": 1}}\n{{"text": "b", "label": {value}}}\n')
     problem = only(str(path))
@@ -289,7 +289,7 @@ def test_labels_in_some_rows_only(tmp_path: Path) -> None:
 
 
 def test_a_column_that_appears_late(tmp_path: Path) -> None:
-    """A label that first appears far down is told by the line, since all rows before lack it."""
+    """A label that first appears far down is reported by the line, since all rows before lack it."""
     rows: list[object] = [{"text": str(i)} for i in range(1_500)]
     source = jsonl(tmp_path, *rows, {"text": "x", "id": 1}, {"text": "x", "label": "y"}, {"text": "x", "labels": "y"})
     problem = only(source)

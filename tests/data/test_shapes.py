@@ -200,7 +200,7 @@ def test_texts_alone_come_without_ids(tmp_path: Path) -> None:
 def test_rows_of_a_ranking_that_cannot_be_used(
     tmp_path: Path, change: dict[str, object], column: str, message: str
 ) -> None:
-    """Each is told by line and column, and can be dropped."""
+    """Each is reported by line and column, and can be dropped."""
     source = jsonl(tmp_path, ROW, {**ROW, **change}, {**ROW, "doc_id": "d2"})
     problem = only(source)
     assert (problem.line, problem.column, problem.message) == (2, column, message)
@@ -286,9 +286,9 @@ def test_rated_texts(tmp_path: Path) -> None:
 def test_fingerprint_and_equality_see_the_ids() -> None:
     """Ids are part of the rows, and which kind they are."""
     base = Records((["a"],), None, None, [1], "f")
-    told = [replace(base, queries=["x"]), replace(base, documents=["x"]), replace(base, documents=["y"])]
-    assert len({each.fingerprint() for each in (base, *told)}) == 4
-    assert told[0].take([0]) == told[0]
+    others = [replace(base, queries=["x"]), replace(base, documents=["x"]), replace(base, documents=["y"])]
+    assert len({each.fingerprint() for each in (base, *others)}) == 4
+    assert others[0].take([0]) == others[0]
     assert base.fingerprint() == Records((["a"],), None, None, [3], "g").fingerprint()
 
 

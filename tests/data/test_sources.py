@@ -57,7 +57,7 @@ def test_paths_are_relative_to_the_base(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """A missing file is told with the nearest name in its folder."""
+    """A missing file is reported with the nearest name in its folder."""
     (tmp_path / "train.csv").write_text("text\nx\n")
     problem = only(str(tmp_path / "trian.csv"))
     assert problem.message == "there is no such file"
@@ -110,7 +110,7 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
 
 
 def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that may not be entered is told as such."""
+    """A folder that may not be entered is reported as such."""
 
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -121,7 +121,7 @@ def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("step", ["is_file", "iterdir"])
 def test_folder_that_cannot_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """A folder whose files may not be looked at, or not be listed, is told as such."""
+    """A folder whose files may not be looked at, or not be listed, is reported as such."""
 
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")

@@ -143,7 +143,7 @@ def test_folds_that_cannot_be() -> None:
 
 
 def test_limit() -> None:
-    """A sample in proportion, with a row of each class where there is room, in order."""
+    """A sample in proportion, with a row of each class if there are enough rows, in order."""
     records = labeled(["x"] * 90 + ["y"] * 9 + ["z"])
     chosen = limit(records, 20, seed=1)
     assert chosen == sorted(chosen)

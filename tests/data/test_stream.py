@@ -113,6 +113,6 @@ def test_only_a_window_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_such_source(tmp_path: Path) -> None:
-    """Is told when the reading begins."""
+    """Is reported when the reading begins."""
     with pytest.raises(DataError, match="there is no such file"):
         next(iter(Stream("none.csv", size=1, base=tmp_path)))

@@ -1,4 +1,4 @@
-"""Scores on any scale to 0..1, labels to like and unlike, and what is doubtful about them."""
+"""Scores on any scale to 0..1, binary labels of pairs, and problems with them."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_other_labels_are_refused_by_line() -> None:
 
 
 def test_targets_of_scores_rankings_triplets_and_bare_pairs() -> None:
-    """0 and 1 are taken, any relevance above 0 is a 1, and what has no target belongs together."""
+    """0 and 1 are taken, any relevance above 0 is a 1, and pairs without a target are positive."""
     assert pair_targets(scored([0, 1, 1])) == [0, 1, 1]
     with pytest.raises(DataError, match=r"a\.csv:3: a score that is neither 0 nor 1 \(got '0\.5'\)"):
         pair_targets(scored([0, 0.5]))

@@ -68,7 +68,7 @@ def test_rows_come_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_rows_takes_columns_and_gives_notes(tmp_path: Path) -> None:
-    """Columns name the fields of a file without a header; notes tell of blank lines."""
+    """Columns name the fields of a file without a header; notes report blank lines."""
     put(tmp_path, "a.csv", "one,1\n\ntwo,2\n")
     notes: list[str] = []
     found = list(rows("a.csv", columns=("t", "l"), problems=[], notes=notes, base=tmp_path))
@@ -77,7 +77,7 @@ def test_rows_takes_columns_and_gives_notes(tmp_path: Path) -> None:
 
 
 def test_csv_line_numbers_with_quoted_line_breaks(tmp_path: Path) -> None:
-    """A record is told by the first physical line it stands on."""
+    """A record is reported by its first line."""
     source = put(tmp_path, "a.csv", 'text,label\r\n"a\nb\r\nc",x\r\n\r\n"d, ""e""",y\r\nf,z\r\n')
     records = read(source)
     assert records.lines == [2, 6, 7]
@@ -86,7 +86,7 @@ def test_csv_line_numbers_with_quoted_line_breaks(tmp_path: Path) -> None:
 
 
 def test_csv_ragged_rows(tmp_path: Path) -> None:
-    """Too many and too few fields are told by line with both counts, all at once."""
+    """Too many and too few fields are reported by line with both counts, all at once."""
     problems = refused(put(tmp_path, "a.csv", 'text,label\n"a\nb",x\na,b,c\nd\ne,f\n'))
     assert [(p.line, p.message) for p in problems] == [
         (4, "3 fields where the header has 2"),
@@ -95,7 +95,7 @@ def test_csv_ragged_rows(tmp_path: Path) -> None:
 
 
 def test_csv_unterminated_quote(tmp_path: Path) -> None:
-    """A quote that is never closed is told by the line on which it opens."""
+    """A quote that is never closed is reported by the line on which it opens."""
     problem = only(put(tmp_path, "a.csv", 'text,label\na,x\n"b,y\nc,z\n'))
     assert problem.line == 3
     assert "not closed before the end" in problem.message
@@ -187,7 +187,7 @@ def test_tsv_quotes(tmp_path: Path) -> None:
 
 
 def test_tsv_ragged(tmp_path: Path) -> None:
-    """A TSV row of another width is told by line."""
+    """A TSV row of another width is reported by line."""
     problem = only(put(tmp_path, "a.tsv", "text\tlabel\n\na\tb\tc\n"))
     assert (problem.line, problem.message) == (3, "3 fields where the header has 2")
 
@@ -215,7 +215,7 @@ def test_byte_order_mark(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_not_utf8(tmp_path: Path, name: str) -> None:
-    """Every faulty line is told, with the byte, its offset in the file and what to do."""
+    """Every faulty line is reported, with the byte, its offset in the file and what to do."""
     content = b"\xef\xbb\xbftext,label\ncaf\xe9,x\nfine,y\nna\xefve,z\n"
     problems = refused(put(tmp_path, name, content))
     assert [p.line for p in problems] == [2, 4]
@@ -252,16 +252,16 @@ def test_wide_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(gzip.compress(b"x", mtime=0), "gzip"), (b"PK\x03\x04..", "Excel"), (b"PAR1..", "Parquet")]
+    ("content", "words"), [(gzip.compress(b"x", mtime=0), "gzip"), (b"PK\x03\x04..", "Excel"), (b"PAR1..", "Parquet")]
 )
-def test_wrong_endings_are_named(tmp_path: Path, content: bytes, told: str) -> None:
+def test_wrong_endings_are_named(tmp_path: Path, content: bytes, words: str) -> None:
     """Content that shows another format by its first bytes is named."""
-    assert told in only(put(tmp_path, "a.csv", content)).message
+    assert words in only(put(tmp_path, "a.csv", content)).message
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
 def test_nul_bytes(tmp_path: Path, name: str) -> None:
-    """A NUL byte is told by line and offset."""
+    """A NUL byte is reported by line and offset."""
     content = CONTENT.get(name, "one\ntwo\n").encode().replace(b"two", b"t\0o")
     problem = only(put(tmp_path, name, content))
     assert problem.line == content[: content.index(0)].count(b"\n") + 1
@@ -269,7 +269,7 @@ def test_nul_bytes(tmp_path: Path, name: str) -> None:
 
 
 def test_gzip_cut_short(tmp_path: Path) -> None:
-    """A cut archive is told by the line at which it ends too early."""
+    """A cut archive is reported by the line at which it ends too early."""
     lines = "".join(json.dumps({"text": f"{i * 7919 % 10007}"}) + "\n" for i in range(5_000))
     packed = gzip.compress(lines.encode(), mtime=0)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[: len(packed) // 2])
@@ -291,13 +291,13 @@ def test_gzip_damaged(tmp_path: Path) -> None:
 
 
 def test_gzip_in_name_only(tmp_path: Path) -> None:
-    """A plain file named .gz is told apart from a damaged one."""
+    """A plain file named .gz is distinguished from a damaged one."""
     (tmp_path / "a.jsonl.gz").write_bytes(b'{"text": "one"}\n')
     assert "not gzip data" in only(str(tmp_path / "a.jsonl.gz")).message
 
 
 def test_jsonl_faults(tmp_path: Path) -> None:
-    """Each line that is no object is told with what is wrong, the others are still looked at."""
+    """Each line that is no object is reported with what is wrong, the others are still looked at."""
     source = put(
         tmp_path,
         "a.jsonl",
@@ -309,19 +309,19 @@ def test_jsonl_faults(tmp_path: Path) -> None:
     )
     problems = refused(source)
     assert [p.line for p in problems] == [2, 3, 4, 5, 6, 7, 8, 10, 11, 12]
-    told = [p.message for p in problems]
-    assert told[0] == "not JSON: Expecting value, at character 10 of the line"
-    assert told[1:6] == [
+    messages = [p.message for p in problems]
+    assert messages[0] == "not JSON: Expecting value, at character 10 of the line"
+    assert messages[1:6] == [
         f"{kind} where an object is expected" for kind in ("a list", "a string", "a number", "null", "true or false")
     ]
-    assert "'text' occurs twice" in told[6]
-    assert "nested too deeply" in told[7]
-    assert "too many digits" in told[8]
-    assert "Extra data" in told[9]
+    assert "'text' occurs twice" in messages[6]
+    assert "nested too deeply" in messages[7]
+    assert "too many digits" in messages[8]
+    assert "Extra data" in messages[9]
 
 
 def test_jsonl_error_at_the_end_of_line_one(tmp_path: Path) -> None:
-    """An object left open on line 1 is told on line 1."""
+    """An object left open on line 1 is reported on line 1."""
     assert only(put(tmp_path, "a.jsonl", '{"text": "a"\n')).line == 1
 
 
@@ -364,11 +364,11 @@ JSON_FAULTS = {
 
 @pytest.mark.parametrize("content", JSON_FAULTS, ids=range(len(JSON_FAULTS)))
 def test_json_faults(tmp_path: Path, content: str) -> None:
-    """Faults of a .json file are told by line, and not with a remedy for JSON Lines."""
-    line, told = JSON_FAULTS[content]
+    """Faults of a .json file are reported by line, and not with a remedy for JSON Lines."""
+    line, words = JSON_FAULTS[content]
     problem = only(put(tmp_path, "a.json", content))
     assert "--json-lines" not in problem.remedy
-    assert (problem.line, told in problem.message) == (line, True), problem
+    assert (problem.line, words in problem.message) == (line, True), problem
 
 
 def test_plain_lines(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, content: str, texts: li
 
 
 def test_standard_input_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faults of standard input are told like those of a file; none at all is one too."""
+    """Faults of standard input are reported like those of a file; none at all is one too."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a"}\nbad\n')))
     assert only("-").line == 2
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))

@@ -127,8 +127,8 @@ def parse_positions(text: str) -> tuple[int, int] | None:
     """
     if text == POWERS:
         return None
-    found = re.fullmatch(r"([0-9]{1,12})(?:-([0-9]{1,12}))?", text.strip())
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    match = re.fullmatch(r"([0-9]{1,12})(?:-([0-9]{1,12}))?", text.strip())
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
         raise SettingError(
             f"--positions is a window of ranks from 1 on, such as 10-50, or {POWERS}; got {text!r}."

@@ -82,7 +82,7 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
     duplicates, conflicts, conflict_count = _repetitions(records)
     return Examination(
         source=source,
-        rows=table.seen,
+        rows=table.rows_read,
         usable=len(records),
         shape=None if table.records is None else records.shape,
         target=records.target,

@@ -103,8 +103,8 @@ def _from_columns(columns: Mapping[Any, Any], issues: Issues) -> Iterator[Row]:
     values = {str(name): _listed(column) for name, column in columns.items()}
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name!r} has {counted(length, 'value')}" for name, length in lengths.items())
-        issues.add(f"the columns differ in length: {told}", "Give every column a value for every row.")
+        listed = ", ".join(f"{name!r} has {counted(length, 'value')}" for name, length in lengths.items())
+        issues.add(f"the columns differ in length: {listed}", "Give every column a value for every row.")
         return iter(())
     return _numbered(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
 

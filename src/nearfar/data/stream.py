@@ -73,7 +73,7 @@ class Stream:
 
 def _add(total: Table, window: Table) -> None:
     """Add the problems of a window, and one valid row to show that there is one."""
-    total.seen += window.seen
+    total.rows_read += window.rows_read
     total.rows.extend(window.rows)
     if window.records is not None and not total.records:
         total.records = window.records.take(range(min(1, len(window.records))))

@@ -28,7 +28,7 @@ class Table:
     """Problems of the file itself, for which it is always refused."""
     rows: Issues
     """Problems of single rows, which can be dropped instead."""
-    seen: int = 0
+    rows_read: int = 0
     """Rows that could be read, valid or not."""
     dropped: dict[str, list[int]] = field(default_factory=dict)
     """The lines of invalid rows by their first problem."""
@@ -88,7 +88,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
     columns = Columns(rows, layout, need, issues)
     binding = columns.binding
     if binding is None:
-        table.seen = columns.count()
+        table.rows_read = columns.count()
         return table
     checker = _Checker(table, binding)
     others: dict[str, list[object]] = {
@@ -98,7 +98,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
         checker.add(line, values)
         for name, column in others.items():
             column.append(values.get(name))
-    table.seen = len(checker.lines)
+    table.rows_read = len(checker.lines)
     if need != "text":
         used = (*binding.texts, *others)
         unused = [repr(name[:60]) for name in columns.known if name and name not in used]
@@ -191,15 +191,15 @@ class _Checker:
         """The ids in a column; None if there is no such column, or one that is left out for an invalid id."""
         if name is None:
             return None
-        ids = [id_of(value) for value in columns[name]]
-        for index, found in enumerate(ids):
-            if isinstance(found, Fault):
+        results = [id_of(value) for value in columns[name]]
+        for index, result in enumerate(results):
+            if isinstance(result, Fault):
                 if not self.binding.strict_ids:
-                    reason = f"{found.message} on line {self.lines[index]}"
+                    reason = f"{result.message} on line {self.lines[index]}"
                     self.table.structure.notes.append(f"column {name!r} is not used: {reason}")
                     return None
-                self.reject(index, found, name, columns[name][index])
-        return ["" if isinstance(found, Fault) else found for found in ids]
+                self.reject(index, result, name, columns[name][index])
+        return ["" if isinstance(result, Fault) else result for result in results]
 
 
 def _numbers(targets: Sequence[object]) -> tuple[bool, bool]:

@@ -222,13 +222,13 @@ def without_contradictions(records: Records, *, invalid: Literal["refuse", "drop
 def _report_contradiction(records: Records, rows: Sequence[int], issues: Issues) -> None:
     targets = pair_targets(records.take(rows))
     first, other = rows[0], next(row for row, target in zip(rows, targets, strict=True) if target != targets[0])
-    here, there = (
+    value, first_value = (
         records.labels[row] if records.labels else f"{(records.scores or [])[row]:g}" for row in (other, first)
     )
     left, right = (shorten(column[other], _SHOWN) for column in records.texts)
     kind = "label" if records.labels else "relevance" if records.shape == "ranking" else "score"
     issues.add(
-        f"the {kind} {here} contradicts line {records.lines[first]}, where the same two texts have {there}: "
+        f"the {kind} {value} contradicts line {records.lines[first]}, where the same two texts have {first_value}: "
         f"{left} and {right}",
         'Keep the row that is right, or leave out all rows of such pairs with data.invalid = "drop" (--invalid drop).',
         line=records.lines[other],
