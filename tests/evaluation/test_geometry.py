@@ -15,16 +15,9 @@ from scipy.special import hyp0f1
 from scipy.stats import entropy
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.evaluation import (
-    alignment,
-    anisotropy,
-    cosine_counts,
-    effective_rank,
-    geometry,
-    geometry_report,
-    uniformity,
-)
+from nearfar.evaluation import alignment, anisotropy, effective_rank, geometry, geometry_report, uniformity
 from nearfar.evaluation import vectors as vectors_module
+from nearfar.evaluation.geometry import cosine_counts
 
 
 def vectors(rows: int, seed: int, width: int = 6) -> np.ndarray:

@@ -10,7 +10,8 @@ import pytest
 import nearfar
 from nearfar.data import RowType
 from nearfar.errors import SettingError, ShapeError
-from nearfar.evaluation import EvaluationRows, Truth, evaluate, triplet_report
+from nearfar.evaluation import EvaluationRows, Truth, evaluate
+from nearfar.evaluation.pairs import triplet_report
 
 TRIPLETS = Truth(RowType.TRIPLETS, np.zeros(0))
 TEXTS = ["a red apple", "the green pear", "an old hammer", "a saw", "the river at night"]

@@ -15,7 +15,7 @@ from nearfar.errors import OutputError
 from nearfar.experiments.records import MAP, PREDICTIONS, TRIALS
 from nearfar.report import Source, read_source, render_page
 from nearfar.report.comparison import side_by_side
-from nearfar.report.journals import Conflicts, dev_scores, losses, parse, total_conflicts
+from nearfar.report.journals import ConflictTotal, dev_scores, losses, total_conflicts
 from nearfar.report.page import SECTIONS
 from nearfar.report.predictions import total_confusion
 from tests.report.studies import CONTENDERS, EVIL, write_study
@@ -151,25 +151,23 @@ def test_runs_that_know_other_classes_are_added_by_name(source):
 
 
 def test_conflicts_are_counted_over_all_steps_and_runs(page):
-    entries = parse(
+    entries = (
         [{"surgery": {"a / b": {"steps": 1, "conflicts": 1, "cosine": -0.5}}}, {"step": 2},
          {"surgery": {"a / b": {"steps": 1, "conflicts": 0, "cosine": 0.1}, "a / c": {"steps": 0, "conflicts": 0, "cosine": None}}}]
     )  # fmt: skip
     found = total_conflicts(entries)
-    assert found == {"a / b": Conflicts(2, 1, pytest.approx(-0.2)), "a / c": Conflicts(0, 0, None)}
+    assert found == {"a / b": ConflictTotal(2, 1, pytest.approx(-0.2)), "a / c": ConflictTotal(0, 0, None)}
     assert "sst / sts" in Reader(page).texts["conflicts"]
 
 
 def test_the_steps_of_stages_follow_each_other():
-    journal = parse(
-        [
-            {"stage": 1, "kind": "step", "step": 1, "loss": 3.0},
-            {"stage": 1, "kind": "step", "step": 2, "loss": 2.0},
-            {"stage": 2, "kind": "step", "step": 1, "loss": 1.0},
-            {"stage": 2, "kind": "evaluation", "step": 1, "scores": {"accuracy": 0.5}, "metric": "accuracy"},
-            {"stage": 2, "kind": "step", "step": 2, "loss": None},
-        ]
-    )
+    journal = [
+        {"stage": 1, "kind": "step", "step": 1, "loss": 3.0},
+        {"stage": 1, "kind": "step", "step": 2, "loss": 2.0},
+        {"stage": 2, "kind": "step", "step": 1, "loss": 1.0},
+        {"stage": 2, "kind": "evaluation", "step": 1, "scores": {"accuracy": 0.5}, "metric": "accuracy"},
+        {"stage": 2, "kind": "step", "step": 2, "loss": None},
+    ]
     assert losses(journal) == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert dev_scores(journal, "f1_weighted") == [(3, 0.5)]
 

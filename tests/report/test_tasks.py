@@ -13,7 +13,7 @@ from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
 from nearfar.pipeline import train
 from nearfar.report import read_source, render_page
-from nearfar.report.journals import conflict_curves, parse
+from nearfar.report.journals import conflict_curves
 from nearfar.report.predictions import mistakes
 from nearfar.report.run_predictions import add_predictions
 from nearfar.report.sources import TaskErrors, TaskMistake
@@ -95,11 +95,11 @@ def test_conflict_curves_are_means_over_stretches_of_the_run():
         for step in range(1, 101)
     ]  # fmt: skip
     journal.insert(3, {"kind": "evaluation", "step": 3, "scores": {}})
-    shares, cosines = conflict_curves(parse(journal), "a / b")
+    shares, cosines = conflict_curves(journal, "a / b")
     assert shares == [(pytest.approx(5.5 + 10 * at), 100.0 * (at >= 5)) for at in range(10)]
     assert [value for _, value in cosines] == pytest.approx([0.05] * 5 + [-0.5] * 5)
-    assert conflict_curves(parse(journal), "a / c") == ([], [])
-    assert conflict_curves(parse(journal[:3]), "a / b")[1] == [(1, 0.1), (2, 0.0), (3, 0.1)]
+    assert conflict_curves(journal, "a / c") == ([], [])
+    assert conflict_curves(journal[:3], "a / b")[1] == [(1, 0.1), (2, 0.0), (3, 0.1)]
 
 
 def test_every_task_has_its_mistakes_on_its_own_dev_rows(run):

@@ -91,7 +91,7 @@ def mine(
     mined = hard_negatives.mine(
         records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents
     )
-    if not mined.found:
+    if not mined.count:
         raise DataError(_no_negatives(corpus or source, mined, settings))
     written = 0
 
@@ -103,10 +103,10 @@ def mine(
 
     write_target(out, write)
     print_notes([*notes, *_remarks(mined, settings)])
-    place = "" if out == "-" else f" in {out}"
+    target = "" if out == "-" else f" in {out}"
     sys.stderr.write(
-        f"{counted(mined.found, 'negative')} for {counted(len(mined.positives), 'anchor')} out of "
-        f"{counted(mined.documents, 'document')}: {counted(written, form.removesuffix('s'))}{place}\n"
+        f"{counted(mined.count, 'negative')} for {counted(len(mined.positives), 'anchor')} out of "
+        f"{counted(mined.documents, 'document')}: {counted(written, form.removesuffix('s'))}{target}\n"
     )
 
 

@@ -44,18 +44,18 @@ def search(
     loaded = load(model)
     require_vectors(loaded)
     documents = read_corpus(corpus, text=corpus_text, invalid=choice)
-    asked = read_queries(queries, text=text, invalid=choice)
-    notes = [f"{read.source}: {note}" for read in (documents, asked) for note in read.notes]
+    searched = read_queries(queries, text=text, invalid=choice)
+    notes = [f"{read.source}: {note}" for read in (documents, searched) for note in read.notes]
     if top > len(documents):
         every = counted(len(documents), "document")
         notes.append(f"--top {top:,} is more than there is: all {every} of {corpus} are ranked")
-    texts, (document_rows, query_rows) = distinct([documents.texts, asked.texts])
+    texts, (document_rows, query_rows) = distinct([documents.texts, searched.texts])
     vectors = embed_texts(loaded, texts, batch_size)
     scores, ranked = top_documents(vectors[query_rows], vectors[document_rows], top=top, normalize=True)
 
     def write(file: IO[bytes]) -> None:
-        for number, query in enumerate(asked.texts):
-            row: dict[str, Any] = {} if asked.ids is None else {"query_id": asked.ids[number]}
+        for number, query in enumerate(searched.texts):
+            row: dict[str, Any] = {} if searched.ids is None else {"query_id": searched.ids[number]}
             nearest = zip(ranked[number].tolist(), scores[number].tolist(), strict=True)
             row["query"] = query
             row["results"] = [

@@ -2,28 +2,10 @@
 
 from nearfar.evaluation.classification import ClassReport, class_report, most_likely
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
-from nearfar.evaluation.geometry import (
-    CosineHistogram,
-    GeometryReport,
-    Uniformity,
-    alignment,
-    anisotropy,
-    cosine_counts,
-    effective_rank,
-    geometry_report,
-    uniformity,
-)
+from nearfar.evaluation.geometry import alignment, anisotropy, effective_rank, geometry_report, uniformity
 from nearfar.evaluation.inference import classify, embed_table
 from nearfar.evaluation.layers import layer_anisotropy
-from nearfar.evaluation.pairs import (
-    PairReport,
-    ScoreReport,
-    TripletReport,
-    best_threshold,
-    pair_report,
-    score_report,
-    triplet_report,
-)
+from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
 from nearfar.evaluation.retrieval import Search, evaluate_retrieval
 from nearfar.evaluation.search import top_documents
@@ -32,10 +14,9 @@ from nearfar.evaluation.suites import SetScore, SuiteReport, SuiteSet, evaluate_
 from nearfar.evaluation.whitening_maps import Affine, AllButTheTop, Whitening
 
 __all__ = [
-    "Affine", "AllButTheTop", "ClassReport", "CosineHistogram", "EvaluationRows", "GeometryReport", "PairReport",
-    "RankingReport", "Report", "ScoreReport", "Search", "SetScore", "SuiteReport", "SuiteSet", "TripletReport", "Truth",
-    "Uniformity", "Whitening", "alignment", "anisotropy", "best_threshold", "class_report", "classify", "cosine_counts",
-    "effective_rank", "embed_table", "evaluate", "evaluate_retrieval", "evaluate_suite", "geometry_report",
-    "layer_anisotropy", "most_likely", "pair_report", "pair_scores", "ranking_report", "read_suite", "report_on",
-    "score_pairs", "score_report", "top_documents", "triplet_report", "uniformity",
+    "Affine", "AllButTheTop", "ClassReport", "EvaluationRows", "PairReport", "RankingReport", "Report", "ScoreReport",
+    "Search", "SetScore", "SuiteReport", "SuiteSet", "Truth", "Whitening", "alignment", "anisotropy", "best_threshold",
+    "class_report", "classify", "effective_rank", "embed_table", "evaluate", "evaluate_retrieval", "evaluate_suite",
+    "geometry_report", "layer_anisotropy", "most_likely", "pair_report", "pair_scores", "ranking_report", "read_suite",
+    "report_on", "score_pairs", "score_report", "top_documents", "uniformity",
 ]  # fmt: skip

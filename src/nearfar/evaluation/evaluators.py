@@ -1,4 +1,4 @@
-"""Row type to evaluator: the one place that decides how rows are measured.
+"""Row type to evaluator: the only dispatch on row types in evaluation.
 
 A model gives outputs for rows: logits of classes, or cosines of the first text with each of the others.
 :func:`report_on` compares outputs with the truth, whoever computed them; :func:`evaluate` computes them and reports.
@@ -49,7 +49,7 @@ class EvaluationRows:
     table: TokenTable
     """Each distinct text once; for classes each row."""
     columns: tuple[NDArray[np.int64], ...]
-    """For each column of texts (n,) the places of the rows' texts in the table; none for classes."""
+    """For each column of texts (n,) the rows of the texts in the table; none for classes."""
     truth: Truth | Search
 
 

@@ -42,8 +42,8 @@ def top_documents(
         top: how many documents of each query; all of them where the corpus has fewer.
         normalize: compare directions, which makes the inner product a cosine; zero vectors are 0 to everything.
 
-    >>> scores, places = top_documents(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), top=1)
-    >>> scores.tolist(), places.tolist()
+    >>> scores, rows = top_documents(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), top=1)
+    >>> scores.tolist(), rows.tolist()
     ([[1.0], [1.0]], [[0], [1]])
     """
     sizes = expect(queries=(queries, "b d"), corpus=(corpus, "n d"))

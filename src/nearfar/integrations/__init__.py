@@ -1,4 +1,4 @@
-"""Models of nearfar in other packages, each imported only where it is used."""
+"""Adapters to other packages, which are imported only where they are used."""
 
 from nearfar.integrations.mteb import MtebEncoder
 

@@ -1,7 +1,6 @@
 """A model in ``mteb``, the benchmark of text embeddings: ``mteb.evaluate(MtebEncoder("model"), tasks)``.
 
-mteb is a package of its own (``pip install 'nearfar[mteb]'``) and is imported only when it asks for the description of
-the model.
+mteb is an optional package (``pip install 'nearfar[mteb]'``), imported only for the description of the model.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from nearfar.errors import SettingError
 
 
 class MtebEncoder:
-    """An encoder as mteb's ``EncoderProtocol`` asks for it: text vectors, compared by their cosine.
+    """An encoder that implements mteb's ``EncoderProtocol``: text vectors, compared by their cosine.
 
-    Its revision is a hash of weights, tokenizer and settings, so that results which mteb keeps are never taken for
-    those of a model that was trained anew into the same folder.
+    Its revision is a hash of weights, tokenizer and settings, so cached results of mteb are never used for another
+    model that was saved to the same folder.
 
     Args:
-        model: a model folder, an encoder by name, or a model that is open already.
-        name: what the results are filed under, as ``owner/name``; None: ``nearfar/`` and the name of the folder.
-        batch_size: texts computed at once.
+        model: a model folder, an encoder by name, or a loaded model.
+        name: the name of the results, as ``owner/name``; None: ``nearfar/`` and the name of the folder.
+        batch_size: texts encoded at once.
     """
 
     def __init__(self, model: str | Path | Model, *, name: str | None = None, batch_size: int = 64) -> None:
         if name is None:
             if isinstance(model, Model):
-                raise SettingError("MtebEncoder: name is needed for a model that is open already, such as 'me/model'.")
+                raise SettingError("MtebEncoder: name is needed for a loaded model, such as 'me/model'.")
             name = f"nearfar/{Path(model).expanduser().resolve().name}"
         if name.count("/") != 1 or not all(name.split("/")):
             raise SettingError(f"MtebEncoder: name must be owner/name, got {name!r}; try 'me/model'.")
@@ -50,7 +49,7 @@ class MtebEncoder:
         self.revision = hashlib.sha256("".join(prints[key] for key in sorted(prints)).encode()).hexdigest()[:16]
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], **settings: Any) -> NDArray[np.float32]:
-        """(n, d) vectors of the texts of all batches; a ``batch_size`` among the settings is followed."""
+        """(n, d) vectors of the texts of all batches; ``batch_size`` in the settings overrides the default."""
         texts = [str(text) for batch in inputs for text in batch["text"]]
         return self.model.embed(texts, batch_size=int(settings.get("batch_size") or self.batch_size))
 
@@ -64,7 +63,7 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """The description that mteb files its results under."""
+        """The description of the model in the results of mteb."""
         from mteb.models.model_meta import ModelMeta
 
         return ModelMeta.create_empty(

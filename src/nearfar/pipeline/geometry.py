@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from nearfar.data import Records, pair_targets, score_range
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem
-from nearfar.evaluation import GeometryReport, embed_table, geometry_report, layer_anisotropy
+from nearfar.evaluation import embed_table, geometry_report, layer_anisotropy
+from nearfar.evaluation.geometry import GeometryReport
 from nearfar.pipeline.evaluate import require_vectors
 from nearfar.pipeline.rows import distinct
 from nearfar.seeds import generator

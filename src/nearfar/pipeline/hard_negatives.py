@@ -93,7 +93,7 @@ class Mined:
     seed: int = 2
 
     @property
-    def found(self) -> int:
+    def count(self) -> int:
         """How many negatives there are."""
         return sum(map(len, self.negatives.values()))
 
@@ -112,8 +112,8 @@ class Mined:
         """
         number = sum(map(len, self.positives.values()))
         copies = np.ones(number, dtype=np.int64)
-        if oversample and self.found > number:
-            times, rest = divmod(self.found, number)
+        if oversample and self.count > number:
+            times, rest = divmod(self.count, number)
             copies[:] = times
             copies[generator(self.seed, "oversample").permutation(number)[:rest]] += 1
         repeats = iter(copies.tolist())

@@ -217,9 +217,9 @@ def _score(metric: Metric, score: Summary | None, one: Comparison | None, *, bol
     return join(tag("b", mean) if bold else mean, *deviation, tag("span", arrow, class_="arrow"))
 
 
-def _ends(found: Sequence[Comparison], scale: float) -> list[float]:
+def _ends(compared: Sequence[Comparison], scale: float) -> list[float]:
     """Zero, the differences and the ends of their intervals."""
-    return [0.0, *(scale * end for one in found for end in (one.difference, *(one.interval or ())))]
+    return [0.0, *(scale * end for one in compared for end in (one.difference, *(one.interval or ())))]
 
 
 def _ruler(x: svg.Scale) -> Markup:

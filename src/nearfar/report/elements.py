@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from nearfar.report.markup import NOTHING, Content, Markup, tag
+from nearfar.report.markup import NOTHING, Content, Markup, Missing, tag
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,13 @@ def tabs(parts: Sequence[tuple[str, Markup]]) -> Markup:
         return tag("h3", parts[0][0]) + parts[0][1]
     inner = (tag("div", tag("h3", title), body, class_="tab", data_title=title) for title, body in parts)
     return tag("div", *inner, class_="tabs")
+
+
+def tabbed(
+    parts: Sequence[tuple[str, Markup]], missing: Missing, remark: str, head: Markup = NOTHING
+) -> Markup | Missing:
+    """Tabs between a head and a remark; without any part, the reason why."""
+    return head + tabs(parts) + note(remark) if parts else missing
 
 
 def panels(parts: Iterable[Markup]) -> Markup:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearfar.experiments.records import Record, read_map
 from nearfar.report import spaces, svg
 from nearfar.report.analysis import DOUBT, NEIGHBORS, Prediction, label_suspects, neighbor_agreement, principal_plane
-from nearfar.report.elements import Column, note, numbers, panel, panels, strings, table, tabs
+from nearfar.report.elements import Column, note, numbers, panel, panels, strings, tabbed, table
 from nearfar.report.markup import NOTHING, Markup, Missing, cut, join, tag
 from nearfar.report.metrics import signed
 from nearfar.report.sources import DataCell, Source
@@ -34,25 +34,22 @@ def embedding_map(source: Source) -> Markup | Missing:
         labels = source.labels(cell)
         pictures: list[Markup] = []
         for name in source.contenders:
-            found = read_vectors(source, cell, name)
-            if found is not None:
-                texts, before, after = found
+            vectors = read_vectors(source, cell, name)
+            if vectors is not None:
+                texts, before, after = vectors
                 if not pictures:
                     pictures.append(panel("Before training", *_scatter(before, texts, labels, wrong=False)))
                 pictures.append(panel(f"After training: {name}", *_scatter(after, texts, labels, wrong=True)))
         key = svg.legend(labels) if 1 < len(labels) <= LEGEND else NOTHING
         return key + panels(pictures) if pictures else None
 
-    parts = source.by_cell(build)
-    if not parts:
-        return _no_map(source)
     remark = (
         "Test texts on the first two principal components of their normalized vectors, computed for each picture. "
         "Point at a mark to read its text; marks with a rim are predicted wrongly. Two components show only a part of "
         f"the variance: texts that are close here may be far apart. Neighbors: the {NEIGHBORS} nearest by cosine, in "
         "all dimensions."
     )
-    return tabs(parts) + note(remark)
+    return tabbed(source.by_cell(build), _no_map(source), remark)
 
 
 def geometry(source: Source) -> Markup | Missing:
@@ -113,25 +110,22 @@ def label_errors(source: Source) -> Markup | Missing:
             rows.append([*where, f"{100 * suspect.share:.0f}", f"{suspect.runs} of {suspect.tested}"])
         if rows:
             parts.append((cell.name, table(columns, rows)))
-    if not checked:
-        return _no_map(source)
-    if not parts:
-        return Missing(f"None: of {checked:,} texts, none has {100 * DOUBT:.0f} % of its neighbors in one other class.")
+    none = f"None: of {checked:,} texts, none has {100 * DOUBT:.0f} % of its neighbors in one other class."
     remark = (
         f"Of {checked:,} test texts, those with at least {100 * DOUBT:.0f} % of the {NEIGHBORS} nearest test texts in "
         "one other class, after training. Runs that agree tested the text, did not train on it, and predict the label "
         "of its neighbors. Row: counted from 1 among the usable rows, so without the header, blank lines and dropped "
         "rows."
     )
-    return tabs(parts) + note(remark)
+    return tabbed(parts, Missing(none) if checked else _no_map(source), remark)
 
 
 def read_vectors(source: Source, cell: DataCell, contender: str) -> Map | None:
     """The vectors of a contender's first run that kept some, with the predictions; None where there are none."""
     for run in source.runs(cell, contender):
-        found = read_map(run) if run.folder is not None else None
-        if found is not None and len(found[0]):
-            rows, before, after = found
+        vectors = read_map(run) if run.folder is not None else None
+        if vectors is not None and len(vectors[0]):
+            rows, before, after = vectors
             known = {one.row: one for one in source.predicted(run)}
             return [known.get(row) for row in rows.tolist()], before, after
     return None

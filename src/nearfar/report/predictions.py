@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nearfar.errors import counted
 from nearfar.report import svg
 from nearfar.report.analysis import accuracy_within, confident_mistakes, entropy, most_confused
-from nearfar.report.elements import Column, details, note, numbers, panel, panels, strings, table, tabs
+from nearfar.report.elements import Column, details, note, numbers, panel, panels, strings, tabbed, table, tabs
 from nearfar.report.markup import NOTHING, Content, Markup, Missing, cut, join, tag
 from nearfar.report.sources import DataCell, Source, TaskErrors
 
@@ -45,11 +45,9 @@ def per_class(source: Source) -> Markup | Missing:
                     values.setdefault(label, {})[series] = 100 * float(np.mean(scores))
         return _class_scores(source, cell, values) if values else None
 
-    parts = source.by_cell(build)
-    if not parts:
-        return NO_CLASSES
     remark = "F1 × 100, mean over the runs whose test rows have the class; the hardest class of the baseline first."
-    return svg.legend([] if source.single else source.contenders) + tabs(parts) + note(remark)
+    legend = svg.legend([] if source.single else source.contenders)
+    return tabbed(source.by_cell(build), NO_CLASSES, remark, legend)
 
 
 def confusion(source: Source) -> Markup | Missing:
@@ -66,14 +64,11 @@ def confusion(source: Source) -> Markup | Missing:
                 pictures.append(panel(name, _common_mistakes(counts, labels), "the most common mistakes"))
         return panels(pictures) if pictures else None
 
-    parts = source.by_cell(build)
-    if not parts:
-        return NO_CLASSES
     remark = (
         "Rows are the true classes, columns the predicted ones: percent of the row, over all runs. Correct is blue, "
         "wrong is orange."
     )
-    return tabs(parts) + note(remark)
+    return tabbed(source.by_cell(build), NO_CLASSES, remark)
 
 
 def confused_classes(source: Source) -> Markup | Missing:
@@ -119,14 +114,12 @@ def confidence(source: Source) -> Markup | Missing:
                 pictures.append(panel(name, _entropies(bits[correct], bits[~correct], math.log2(classes))))
         return table(strings("Contender") + columns, rows) + panels(pictures) if rows else None
 
-    parts = source.by_cell(build)
-    if not parts:
-        return no_predictions(source)
     remark = (
         "Entropy of the predicted probabilities, −Σ s log₂ s: 0 bits where the model is certain. Correct and wrong "
         "predictions each add up to 100 %. A well calibrated model is uncertain where it is wrong."
     )
-    return svg.legend(["correct predictions", "wrong predictions"]) + tabs(parts) + note(remark)
+    legend = svg.legend(["correct predictions", "wrong predictions"])
+    return tabbed(source.by_cell(build), no_predictions(source), remark, legend)
 
 
 def mistakes(source: Source) -> Markup | Missing:
@@ -138,30 +131,22 @@ def mistakes(source: Source) -> Markup | Missing:
     def build(cell: DataCell) -> Markup | None:
         tables = []
         for name in source.contenders:
-            rows = [
-                [
-                    cut(one.text, 300),
-                    one.label,
-                    one.predicted,
-                    f"{100 * one.confidence:.1f}",
-                    f"{one.runs} of {one.tested}",
-                ]
-                for one in confident_mistakes(source.predictions(cell, name))
-            ]
+            rows = []
+            for one in confident_mistakes(source.predictions(cell, name)):
+                figures = [f"{100 * one.confidence:.1f}", f"{one.runs} of {one.tested}"]
+                rows.append([cut(one.text, 300), one.label, one.predicted, *figures])
             if rows:
                 tables.append((NOTHING if source.single else tag("h4", name)) + table(columns, rows))
         return join(*tables) if tables else None
 
-    parts = source.by_cell(build)
-    if not parts:
-        groups = [source.predictions(cell, name) for cell in source.cells for name in source.contenders]
-        clean = any(group and all(one.correct for one in group) for group in groups)
-        return Missing("No prediction was wrong.") if clean else no_predictions(source)
+    groups = [source.predictions(cell, name) for cell in source.cells for name in source.contenders]
+    clean = any(group and all(one.correct for one in group) for group in groups)
+    missing = Missing("No prediction was wrong.") if clean else no_predictions(source)
     remark = (
         "Ten of each; runs: how many of those that tested the text make this mistake. A confident mistake may be a "
         "label error."
     )
-    return tabs(parts) + note(remark)
+    return tabbed(source.by_cell(build), missing, remark)
 
 
 def _task_mistakes(errors: Sequence[TaskErrors]) -> Markup | Missing:
@@ -183,26 +168,14 @@ def _task_mistakes(errors: Sequence[TaskErrors]) -> Markup | Missing:
 def _task_table(one: TaskErrors) -> Markup:
     scored = one.wrong is None
     columns = [*numbers("Line"), Column("Text", "wide"), *strings("Score" if scored else "Label", "Predicted")]
-    rows = [
-        [
-            f"{row.line:,}",
-            cut(" ⟷ ".join(row.texts), 300),
-            _answer(row.truth),
-            _answer(row.predicted),
-            f"{row.size:.3f}",
-        ]
-        for row in one.worst
-    ]
-    checked = (
-        f"{one.checked:,} of {counted(one.total, 'row')}" if one.checked < one.total else counted(one.total, "row")
-    )
-    return table(columns + numbers(one.measure), rows) + note(
-        f"{checked} evaluated." if scored else f"{one.wrong:,} of {checked} wrong."
-    )
-
-
-def _answer(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.2f}"
+    rows = []
+    for row in one.worst:
+        answers = [value if isinstance(value, str) else f"{value:.2f}" for value in (row.truth, row.predicted)]
+        rows.append([f"{row.line:,}", cut(" ⟷ ".join(row.texts), 300), *answers, f"{row.size:.3f}"])
+    checked = f"{one.checked:,} of " if one.checked < one.total else ""
+    checked += counted(one.total, "row")
+    remark = f"{checked} evaluated." if scored else f"{one.wrong:,} of {checked} wrong."
+    return table(columns + numbers(one.measure), rows) + note(remark)
 
 
 def total_confusion(source: Source, cell: DataCell, contender: str) -> NDArray[np.int64] | None:

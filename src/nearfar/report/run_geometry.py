@@ -12,9 +12,8 @@ from nearfar.data import Layout, Records, read
 from nearfar.encoding import load
 from nearfar.errors import DataError, NearfarError
 from nearfar.experiments.diagnostics import POSITIVES, pretrained, space_of
-from nearfar.experiments.records import Record
 from nearfar.pipeline.geometry import Positives, positive_pairs
-from nearfar.report.sources import Source, data_set
+from nearfar.report.sources import RUN, Source
 
 SPLITS = ("test", "dev", "train")
 """The files of a run that are tried, in this order."""
@@ -49,23 +48,10 @@ def add_geometry(source: Source, records: Records | None, *, batch_size: int = 6
         geometry["before"], space["before"] = space_of(before, texts, positives, batch_size=batch_size)
     except (KeyError, NearfarError) as cause:
         notes.append(f"no geometry before training: the encoder the run started from cannot be opened ({cause})")
-    record = Record(
-        id="space",
-        data=f"texts of {Path(records.source).name}",
-        limit=None,
-        contender=source.plan.baseline,
-        seed=0,
-        fold=0,
-        status="done",
-        metric=source.plan.metric,
-        kind="plain",
-        geometry=geometry,
-        space=space,
-        test=len(records),
-    )
-    added = data_set(record, file=records.source, digest=records.fingerprint())
-    plan = replace(source.plan, data=(*source.plan.data, added))
-    return replace(source, plan=plan, records=(*source.records, record)), notes
+    name = f"texts of {Path(records.source).name}"
+    record = replace(RUN, id="space", data=name, contender=source.plan.baseline, metric=source.plan.metric)
+    record = replace(record, kind="plain", geometry=geometry, space=space, test=len(records))
+    return source.with_data(record, records), notes
 
 
 def _run_rows(data: Mapping[str, Any]) -> tuple[Records | None, list[str]]:

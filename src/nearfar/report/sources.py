@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
+from nearfar.data import Records
 from nearfar.errors import OutputError
 from nearfar.experiments.comparisons import ComparisonSettings, Family, compare_all
 from nearfar.experiments.records import (
@@ -26,7 +27,7 @@ from nearfar.experiments.records import (
 )
 from nearfar.experiments.statistics import Summary, summarize
 from nearfar.report.analysis import Prediction
-from nearfar.report.journals import Journal, parse, read_run_journal
+from nearfar.report.journals import Journal, read_run_journal
 from nearfar.report.metrics import Metric
 
 T = TypeVar("T")
@@ -132,6 +133,13 @@ class Source:
         settings = ComparisonSettings(better=self.metric.better)
         return compare_all(scores_of(self.done), baseline=self.plan.baseline, planned=planned, settings=settings)
 
+    def with_data(self, record: Record, records: Records, *, first: bool = False) -> Source:
+        """The source with one more data set, and the record on it."""
+        added = (_data_set(record, file=records.source, digest=records.fingerprint()),)
+        data = added + self.plan.data if first else self.plan.data + added
+        kept = (record, *self.records) if first else (*self.records, record)
+        return replace(self, plan=replace(self.plan, data=data), records=kept)
+
     def runs(self, cell: DataCell, contender: str | None = None) -> list[Record]:
         """The finished runs of a cell, by seed and fold."""
         matches = [record for record in self.done if (record.data, record.limit) == cell]
@@ -168,7 +176,7 @@ class Source:
         """The journal of each run."""
         if self.home is not None:
             return [read_run_journal(self.home)]
-        return [parse(read_journal(record)) for record in self.runs(cell, contender)]
+        return [cast(Journal, read_journal(record)) for record in self.runs(cell, contender)]
 
 
 def read_source(folder: Path) -> Source:
@@ -212,7 +220,7 @@ def _read_run(folder: Path) -> Source:
             known = metric if metric in values else _first(values) or metric
             records.append(_split_record(run, f"{split} rows", values, known))
     records = records or [run]
-    data = tuple(data_set(record) for record in records)
+    data = tuple(_data_set(record) for record in records)
     title = folder.resolve().name
     plan = Plan(
         name=title, metric=metric, baseline=name, seeds=(0,), folds=1, data=data, contenders={name: {}}, cells=()
@@ -221,7 +229,7 @@ def _read_run(folder: Path) -> Source:
     return Source(plan, tuple(records), folder, tasks, means)
 
 
-def data_set(record: Record, *, file: str = "", digest: str = "") -> DataSet:
+def _data_set(record: Record, *, file: str = "", digest: str = "") -> DataSet:
     """The rows of a record as a data set of the plan."""
     name, rows, kind, labels = record.data, record.test, record.kind, tuple(record.labels)
     return DataSet(name=name, file=file, limits=(None,), digest=digest, rows=rows, kind=kind, labels=labels)
@@ -261,7 +269,8 @@ def _split_record(run: Record, name: str, values: Mapping[str, Any], metric: str
 
 def _metric(folder: Path, splits: Mapping[str, Mapping[str, Any]]) -> str:
     """The metric that chose the weights; without dev rows, the first score there is."""
-    chosen = [entry.metric for entry in read_run_journal(folder) if entry.metric]
+    entries = [entry for entry in read_run_journal(folder) if entry.get("kind") == "evaluation"]
+    chosen = [entry["metric"] for entry in entries if entry.get("metric")]
     firsts = (_first(values) for values in splits.values())
     return next(iter(chosen), None) or next((name for name in firsts if name), "loss")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nearfar.experiments.records import Record, set_scores
 from nearfar.report import svg
-from nearfar.report.elements import note, numbers, panel, panels, strings, table, tabs
+from nearfar.report.elements import note, numbers, panel, panels, strings, tabbed, table
 from nearfar.report.markup import Content, Markup, Missing, join, tag
 from nearfar.report.metrics import Metric
 from nearfar.report.sources import DataCell, Source
@@ -72,16 +72,13 @@ def cosines(source: Source) -> Markup | Missing:
             pictures.append(panel(title, _histogram(runs, "after")))
         return panels(pictures) if pictures else None
 
-    parts = source.by_cell(build)
-    if not parts:
-        return _no_space(source)
     known = any(_pairs(run)[0] for run in _all_measured(source))
     remark = ("" if known else "Which pairs are positive is not known here, so there are random pairs only. ") + (
         "Positive pairs have a score of at least 80 % of the range, or are labeled as such; random pairs are all pairs "
         "of a sample of the texts. Each adds up to 100 %, over all runs. The less they overlap, the better the cosine "
         "separates positive from random pairs."
     )
-    return svg.legend(["positive pairs", "random pairs"]) + tabs(parts) + note(remark)
+    return tabbed(source.by_cell(build), _no_space(source), remark, svg.legend(["positive pairs", "random pairs"]))
 
 
 def layers(source: Source) -> Markup | Missing:
@@ -89,13 +86,11 @@ def layers(source: Source) -> Markup | Missing:
     curves = {cell.name: _layer_curves(source, cell) for cell in source.cells}
     names = [*source.contenders, *([BEFORE] if any(BEFORE in one for one in curves.values()) else [])]
     parts = [(name, _layer_chart(one, names)) for name, one in curves.items() if one]
-    if not parts:
-        return _no_space(source)
     remark = (
         "Mean cosine of two texts, pooled after the embeddings (0) and after each layer; 0 is isotropic, 1 is one "
         "direction for all. A transform after the pooling, such as whitening, is not included. Means over the runs."
     )
-    return svg.legend(names) + tabs(parts) + note(remark)
+    return tabbed(parts, _no_space(source), remark, svg.legend(names))
 
 
 def _measured(source: Source, cell: DataCell) -> dict[str, list[Record]]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nearfar.data import Records, read
+from nearfar.encoding.predictor import task_predictor
 from nearfar.encoding.task_model import TaskCard, TaskModel, load_tasks
-from nearfar.errors import DataError, NearfarError, SettingError
+from nearfar.errors import DataError, NearfarError
 from nearfar.pipeline.data import layout_of
 from nearfar.pipeline.task_outputs import truth_of, worst
 from nearfar.pipeline.tasks import read_task
@@ -52,9 +53,7 @@ def add_file_mistakes(source: Source, records: Records, task: str | None, *, bat
     assert source.home is not None
     model = load_tasks(source.home)
     card = model.card(task)
-    if len(records.texts) != (1 if card.reads == "texts" else 2):
-        wanted = "single texts" if card.reads == "texts" else "pairs of texts"
-        raise SettingError(f"task {card.name!r} reads {wanted}, and {records.source} has {records.shape}.")
+    task_predictor(model, card.name).check(records)
     return replace(source, errors=(_mistakes(model, card, records, Path(records.source).name, batch_size),))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nearfar.report import svg
 from nearfar.report.analysis import Curve, mean_curve, thinned
-from nearfar.report.elements import Column, note, numbers, panel, panels, strings, table, tabs
+from nearfar.report.elements import Column, note, numbers, panel, panels, strings, tabbed, table, tabs
 from nearfar.report.journals import Journal, conflict_curves, dev_scores, losses, task_losses, total_conflicts
 from nearfar.report.markup import Content, Markup, Missing, tag
 from nearfar.report.metrics import Metric, signed
@@ -69,15 +69,12 @@ def conflicts(source: Source) -> Markup | Missing:
             title = ", ".join(source.tasks) if source.tasks else f"{cell.name}, {name}"
             if body := _conflicts(source.journals(cell, name)):
                 parts.append((title, body))
-    if not parts:
-        return Missing(
-            'No journal has conflicts: only multi-task runs with training.gradient_surgery = "pcgrad" record them.'
-        )
+    missing = 'No journal has conflicts: only multi-task runs with training.gradient_surgery = "pcgrad" record them.'
     remark = (
         "A conflict is a step in which the gradients of two tasks have a negative dot product. The lines are means of "
         "neighboring steps."
     )
-    return tabs(parts) + note(remark)
+    return tabbed(parts, Missing(missing), remark)
 
 
 def _conflicts(journals: Sequence[Journal]) -> Markup | None:
