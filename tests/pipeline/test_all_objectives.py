@@ -150,7 +150,7 @@ def test_triplets_train_with_simcse(tmp_path):
     recipe = recipe_of(
         write_pairs(tmp_path / "rows.jsonl", "triplets"), {"name": "simcse", "hard_negative_weight": 0.3}
     )
-    assert "accuracy" in train_recipe(recipe, tmp_path / "model").reports["dev"].scores
+    assert "accuracy" in train_recipe(recipe, tmp_path / "model").report("dev").scores
 
 
 @pytest.mark.parametrize("head", ["logistic", "nearest-center", "neighbors"])
