@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Head, Recipe, Stage, Training
 from nearfar.recipe.keys import entries
-from nearfar.recipe.reference import reference
+from nearfar.recipe.reference import reference, task_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recipe.md"
 COMMAND = ".venv/bin/python -m nearfar.recipe.reference > docs/reference/recipe.md"
@@ -34,7 +34,7 @@ def test_every_key_has_a_row():
 def test_tables_that_are_there_twice_are_referred_to():
     page = reference()
     headings = re.findall(r"^## .*$", page, re.MULTILINE)
-    assert len(headings) == len(set(headings)) == 9 + len(OBJECTIVES)
+    assert len(headings) == len(set(headings)) == 10 + len(OBJECTIVES)
     blended = 'The keys are those of `[objective]`, with any `name` but `"auto"` and `"blend"`.\n'
     assert re.search(r"^## `\[objective\.parts\.NAME\]`\n\n.*" + re.escape(blended), page, re.MULTILINE)
     assert re.search(r"^## `\[stage\.objective\]`\n\n.* The keys are those of `\[objective\]`\.\n", page, re.MULTILINE)
@@ -47,3 +47,10 @@ def test_rows_say_what_fits_and_the_default():
     assert '| `schedule` | "linear", "cosine" or "constant" | `"linear"` | How the learning' in page
     assert "| `patience` | a whole number of at least 1 | unset | Early stopping after" in page
     assert '## `[objective]` with `name = "triple-entropy"`' in page
+
+
+def test_former_names_are_listed():
+    assert "| `batches.words` | `batches.shingle_size` |\n" in reference()
+    assert '| `batches.shuffle = "words"` | `batches.shuffle = "shingles"` |\n' in reference()
+    assert "`turns`" not in reference()
+    assert "| `turns` | `schedule` |\n" in task_reference()

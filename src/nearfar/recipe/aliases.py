@@ -76,11 +76,19 @@ def present_names(
         )
         return {alias.now if name == old else name: value for name, value in table.items()}
 
-    for alias in ALIASES:
+    for alias in _aliases(root):
         *tables, old = alias.key.split(".")
-        if _exists(root, (*tables, alias.now if alias.value is None else old)):
-            renamed = _in_tables(renamed, tables, (), partial(rename, alias, old))
+        renamed = _in_tables(renamed, tables, (), partial(rename, alias, old))
     return renamed, new_lines, problems
+
+
+def former_names(root: type) -> list[tuple[str, str]]:
+    """The former and present names of keys, and of values as ``key = value``, that a table has."""
+    names = []
+    for key, now, _, value in _aliases(root):
+        present = f"{key} = {literal(now)}" if value else ".".join([*key.split(".")[:-1], now])
+        names.append((f"{key} = {literal(value)}" if value else key, present))
+    return names
 
 
 def present_override(root: type, override: Override) -> Override:
@@ -109,6 +117,17 @@ def _in_tables(values: Any, tables: Sequence[str], path: Path, change: Change) -
         name: _in_tables(value, rest, (*path, name), change) if first in (name, "*") else value
         for name, value in values.items()
     }
+
+
+@cache
+def _aliases(root: type) -> list[Alias]:
+    """The aliases of keys that a table has."""
+
+    def present_key(alias: Alias) -> tuple[str, ...]:
+        *tables, old = alias.key.split(".")
+        return (*tables, alias.now if alias.value is None else old)
+
+    return [alias for alias in ALIASES if _exists(root, present_key(alias))]
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
+from nearfar.recipe.aliases import former_names
 from nearfar.recipe.capabilities import OBJECTIVES
 from nearfar.recipe.keys import Entry, entries, fits, phrase, tag
 from nearfar.recipe.literals import literal
@@ -35,7 +36,7 @@ command line: `--set training.epochs=3`.
 
 def reference() -> str:
     """The page of a recipe in Markdown."""
-    return "\n".join([_INTRODUCTION, *_sections(Recipe, "", "Top of the file", {})])
+    return "\n".join([_INTRODUCTION, *_sections(Recipe, "", "Top of the file", {}), _former_names(Recipe)])
 
 
 def task_reference() -> str:
@@ -43,7 +44,15 @@ def task_reference() -> str:
     elsewhere = "of [the recipe](recipe.md)"
     known: dict[type, str] = {Data: f"`[data]` {elsewhere}", Encoder: f"`[encoder]` {elsewhere}"}
     known |= dict.fromkeys(OBJECTIVES.values(), f"`[objective]` {elsewhere}")
-    return "\n".join([_TASK_INTRODUCTION, *_sections(TaskRecipe, "", "Top of the file", known)])
+    sections = _sections(TaskRecipe, "", "Top of the file", known)
+    return "\n".join([_TASK_INTRODUCTION, *sections, _former_names(TaskRecipe)])
+
+
+def _former_names(root: type) -> str:
+    """The section of names that are still accepted."""
+    rows = [f"| `{former}` | `{present}` |" for former, present in former_names(root)]
+    head = ["## Former names", "", "These names are still accepted, with a note.", "", "| Former | Now |", "|---|---|"]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 def _sections(table: type, path: str, title: str, known_as: dict[type, str], level: int = 2) -> list[str]:
