@@ -14,7 +14,7 @@ from typing import Literal
 from nearfar.errors import NearfarError, counted
 from nearfar.experiments.comparisons import FEWEST, ComparisonSettings, compare
 from nearfar.experiments.local_executor import LocalExecutor
-from nearfar.experiments.records import Plan, Record, find_record
+from nearfar.experiments.records import Cell, Plan, Record, find_record
 from nearfar.experiments.search_space import SIMPLEST, Prepared
 from nearfar.experiments.state import Clock, State
 from nearfar.experiments.statistics import corrected_t_test
@@ -79,6 +79,11 @@ def makespan(seconds: Sequence[float], processes: int) -> float:
     return max(ends)
 
 
+def first_line(reason: str | None) -> str:
+    """A reason in short."""
+    return (reason or "no reason is known").splitlines()[0]
+
+
 class TimeIsUp(Exception):
     """The time of the trials is over; what is left is for the last training."""
 
@@ -95,15 +100,19 @@ class Race:
         self.ids = {(cell.contender, (cell.seed, cell.fold)): cell.id for cell in self.plan.cells}
         self.places = list(dict.fromkeys((cell.seed, cell.fold) for cell in self.plan.cells))
         self.names = [SIMPLEST, *(name for name in self.plan.contenders if name != SIMPLEST)]
+        found = ((name, find_record(self.request.out, name)) for name in self.trials)
+        self.records: dict[str, Record] = {name: record for name, record in found if record is not None}
+        """Of trials that have finished or failed, by their ids."""
         self.entered: list[Place] = []
         """Places that count: everybody who was in the race has finished them."""
         self.scores: dict[str, dict[Place, float]] = {name: {} for name in self.names}
         """On these places."""
         self.out_of_it: dict[str, Literal["dropped", "failed"]] = {}
-        self.reasons: dict[str, str] = {}
-        """Why trials failed, by contender."""
-        self.seconds = {name: [record.seconds for record in self.finished_of(name).values()] for name in self.names}
+        self.seconds: dict[str, list[float]] = {name: [] for name in self.names}
         """Of every finished trial, by contender."""
+        for (name, _), trial in self.ids.items():
+            if trial in self.records and self.records[trial].done:
+                self.seconds[name].append(self.records[trial].seconds)
         self.wave: Wave | None = None
         """The trials that run, or ran last."""
         self.overhead = 0.0
@@ -118,15 +127,6 @@ class Race:
     def left(self) -> list[str]:
         """Who is still in the race."""
         return [name for name in self.names if name not in self.out_of_it]
-
-    def record_of(self, name: str, place: Place) -> Record | None:
-        """The record of a contender at a place, if there is one."""
-        return find_record(self.request.out, self.ids[name, place])
-
-    def finished_of(self, name: str) -> dict[Place, Record]:
-        """The records of a contender that have scores."""
-        records = {place: self.record_of(name, place) for place in self.places}
-        return {place: record for place, record in records.items() if record is not None and record.done}
 
     # The policy: which trials come next
 
@@ -144,8 +144,8 @@ class Race:
         """The trials of the next places; none where all is done or decided, or there is no time for more."""
         self.set_alarm(None)
         if self.wave is not None:
-            records = [find_record(self.request.out, trial.id) for trial in self.wave.trials]
-            taken = makespan([record.seconds for record in records if record is not None], self.wave.processes)
+            seconds = [self.records[trial.id].seconds for trial in self.wave.trials]
+            taken = makespan(seconds, self.wave.processes)
             self.overhead = max(0.0, self.clock.spent() - self.wave.began - taken)
         self.enter_all()
         rest = self.places[len(self.entered) :]
@@ -158,24 +158,28 @@ class Race:
     def finished(self, record: Record) -> None:
         """Count the seconds of a trial, show it, and look at the time."""
         assert self.wave is not None
+        self.records[record.id] = record
         if record.done:
             self.seconds[self.trials[record.id].contender].append(record.seconds)
         if self.starting is None:
             self.starting = max(0.0, self.clock.spent() - self.wave.began - record.seconds)
         self.state.write(self.request.out, self.clock)
-        scores = {
-            name: {place: one.scores[self.plan.metric] for place, one in records.items()}
-            for name in self.left
-            if (records := self.finished_of(name))
-        }
-        best = leader(scores)
-        leads = None if best is None else f"{best[0]} leads with {best[1]:.4f} over {counted(best[2], 'fold')}"
-        done = len(self.prepared.planned.states(self.request.out).done)
+        done = sum(one.done for one in self.records.values())
         possible = done + len(self.waiting(self.places))
-        self.watcher.trial(record, done, possible, max(0.0, self.clock.left()), leads)
+        self.watcher.trial(record, done, possible, max(0.0, self.clock.left()), self.leads())
         if not self.entered:
             self.check_first()
         self.set_alarm(self.clock.left() - self.reserve())
+
+    def leads(self) -> str | None:
+        """Who leads on the folds that all who have begun have finished."""
+        scores: dict[str, dict[Place, float]] = {}
+        for (name, place), trial in self.ids.items():
+            record = self.records.get(trial)
+            if name in self.left and record is not None and record.done:
+                scores.setdefault(name, {})[place] = record.scores[self.plan.metric]
+        best = leader(scores)
+        return None if best is None else f"{best[0]} leads with {best[1]:.4f} over {counted(best[2], 'fold')}"
 
     # Who is in the race
 
@@ -187,19 +191,18 @@ class Race:
 
     def enter(self, place: Place) -> bool:
         """Count a place that everybody has finished, and drop who is behind; False where somebody has not."""
-        records = {name: self.record_of(name, place) for name in self.left}
-        if any(record is None for record in records.values()):
+        if any(self.ids[name, place] not in self.records for name in self.left):
             return False
-        for name, record in records.items():
-            assert record is not None
+        for name in self.left:
+            record = self.records[self.ids[name, place]]
             if record.done:
                 self.scores[name][place] = record.scores[self.plan.metric]
             else:
                 self.out_of_it[name] = "failed"
-                self.reasons[name] = (record.reason or "no reason is known").splitlines()[0]
-                self.watcher.message(f"{name} is out: its trial failed: {self.reasons[name]}")
+                self.watcher.message(f"{name} is out: its trial failed: {first_line(record.reason)}")
         if not self.left:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.reasons.items())
+            failed = [record for record in self.records.values() if not record.done]
+            reasons = "; ".join(f"{record.contender}: {first_line(record.reason)}" for record in failed)
             raise NearfarError(f"no contender could be trained ({reasons}); fix the cause, and run the same command.")
         self.entered.append(place)
         self.drop_behind()
@@ -261,8 +264,7 @@ class Race:
     def waiting(self, wave: Sequence[Place]) -> list[Trial]:
         """The trials of these places that have no record yet."""
         wanted = {self.ids[name, place] for name in self.left for place in wave}
-        out = self.request.out
-        return [trial for name, trial in self.trials.items() if name in wanted and find_record(out, name) is None]
+        return [trial for name, trial in self.trials.items() if name in wanted and name not in self.records]
 
     def processes(self, trials: Sequence[Trial]) -> int:
         """How many trials run side by side."""
@@ -272,9 +274,7 @@ class Race:
         """Give up a first fold that is going to take too long, rather than wait until the time is over."""
         assert self.wave is not None
         needed = self.first_needs()
-        if needed > self.clock.total and any(
-            find_record(self.request.out, trial.id) is None for trial in self.wave.trials
-        ):
+        if needed > self.clock.total and any(trial.id not in self.records for trial in self.wave.trials):
             self.needed = needed
             raise TimeIsUp
 
@@ -291,7 +291,7 @@ class Race:
         if self.entered:
             return self.leader()
         default = self.prepared.default
-        record = self.record_of(default, self.places[0])
+        record = self.records.get(self.ids[default, self.places[0]])
         if record is not None and not record.done:
             raise NearfarError(
                 f"{default}, the default, could not be trained: {record.reason}; fix the cause, and try again."
@@ -302,13 +302,13 @@ class Race:
         """The plan without folds that nobody got to, for the report: trials with a score that counts, or a reason."""
         if not self.entered:
             return self.plan
-        cells = []
-        for cell in self.plan.cells:
-            place, record = (cell.seed, cell.fold), find_record(self.request.out, cell.id)
-            failed = record is not None and not record.done
-            if place in self.entered and (failed or place in self.scores[cell.contender]):
-                cells.append(cell)
+        cells = [cell for cell in self.plan.cells if (cell.seed, cell.fold) in self.entered and self.counts(cell)]
         return replace(self.plan, cells=tuple(cells), seeds=tuple(dict.fromkeys(seed for seed, _ in self.entered)))
+
+    def counts(self, cell: Cell) -> bool:
+        """Whether a trial is part of the result, with its score or as a failure."""
+        failed = cell.id in self.records and not self.records[cell.id].done
+        return failed or (cell.seed, cell.fold) in self.scores[cell.contender]
 
     def lines(self, winner: str) -> tuple[Line, ...]:
         """What became of every contender, the best first."""
