@@ -18,8 +18,8 @@ from nearfar.errors import DataError, OutputError, SettingError
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.multitask import TaskTable, plan_table, run_table
 from nearfar.experiments.published import find_paper, find_table
+from nearfar.experiments.published.comparison import task_conclusion, task_heads, task_lines, task_markdown
 from nearfar.experiments.published.table_data import DataFolder, TableOptions
-from nearfar.experiments.published.task_comparison import as_markdown, conclusion, heads, task_lines
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
 from nearfar.experiments.rows import write_rows
 from nearfar.experiments.trial import TASKS
@@ -227,17 +227,17 @@ def test_ours_stand_beside_the_published_scores(tmp_path):
     assert found["sequential"] == ["sequential", "2", "0.300 ± 0.000", "0.600 ± 0.000", "0.750 ± 0.212",
                                    "0.550 ± 0.071", "0.327", "0.764", "0.866", "0.652"]  # fmt: skip
     assert found["sampled"] == ["sampled", "0", "–", "–", "–", "–", "0.510", "0.851", "0.871", "0.744"]
-    assert len(heads(TABLE)) == len(found["sampled"])
-    (said,) = conclusion(lines)  # 0.55 < 0.60 as published; 0.50 is below both, and should be above both
+    assert len(task_heads(TABLE)) == len(found["sampled"])
+    (said,) = task_conclusion(lines)  # 0.55 < 0.60 as published; 0.50 is below both, and should be above both
     assert said == (
         "The mean has 1 of 3 pairs of contenders in the order of the paper; best: round-robin here, sampled-activated "
         "in the paper; worst: sampled-activated here, sequential in the paper. With 2 runs of a contender, small "
         "differences are chance."
     )
-    text = as_markdown(PAPER, TABLE, lines, ["the encoder is another"])
+    text = task_markdown(PAPER, TABLE, lines, ["the encoder is another"])
     assert "| sequential | 2 | 0.300 ± 0.000 |" in text
     assert text.endswith("How this differs from the paper:\n\n- the encoder is another\n")
-    assert conclusion(task_lines(TABLE, tmp_path / "nothing")) == []
+    assert task_conclusion(task_lines(TABLE, tmp_path / "nothing")) == []
 
 
 # The command

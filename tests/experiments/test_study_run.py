@@ -22,12 +22,11 @@ from nearfar.errors import OutputError
 from nearfar.experiments import study_runner
 from nearfar.experiments.comparisons import compare_all
 from nearfar.experiments.estimates import _drawn, _Pace, _Steps, _whole
-from nearfar.experiments.executor import ATTEMPTS
 from nearfar.experiments.local_executor import cores, shares
 from nearfar.experiments.records import find_record, read_plan, read_records, scores_of, write_record
 from nearfar.experiments.study_runner import run_study, study_status
 from nearfar.experiments.study_schema import Search
-from nearfar.experiments.trial_runner import AllTrials, exclusive
+from nearfar.experiments.trial_runner import ATTEMPTS, AllTrials, exclusive
 from nearfar.experiments.worker import give_back
 from tests.experiments.studies import contents, end, events, kill, nearfar, small_study, start, wait_for
 from tests.preloaded import fresh_workers

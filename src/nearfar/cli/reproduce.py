@@ -152,8 +152,8 @@ def _together(
 
     from nearfar.cli.study_actions import watch
     from nearfar.experiments.multitask import plan_table, run_table
+    from nearfar.experiments.published.comparison import task_conclusion, task_heads, task_lines, task_markdown
     from nearfar.experiments.published.table_data import write_text
-    from nearfar.experiments.published.task_comparison import as_markdown, conclusion, heads, task_lines
     from nearfar.recipe import Encoder
 
     paper, table = data.paper, data.table
@@ -176,15 +176,15 @@ def _together(
         _say(["all trials of this table are there; nothing ran"])
     lines = task_lines(table, folder)
     shown = Table(title=f"{paper.name}, table {table.number}: {table.title}", title_justify="left")
-    for name in heads(table):
+    for name in task_heads(table):
         shown.add_column(name, justify="left" if name == "contender" else "right")
     for line in lines:
         shown.add_row(*line.cells(list(table.published)))
     console = _console()
     console.print(shown)
-    for sentence in conclusion(lines):
+    for sentence in task_conclusion(lines):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    write_text(out / RESULT, as_markdown(paper, table, lines, notes))
+    write_text(out / RESULT, task_markdown(paper, table, lines, notes))
     _say([f"written to {out / RESULT}; a page of it: nearfar report {folder}"])
 
 

@@ -40,9 +40,9 @@ def run(
     """Run a study, or what is left of it: finished trials are never run again."""
     from nearfar.cli.study_actions import study_dry_run, study_run_command
     from nearfar.errors import SettingError
-    from nearfar.experiments.executor import Executor
     from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.ray_executor import RayExecutor, require_ray
+    from nearfar.experiments.trial_runner import Executor
 
     if on not in ("local", "ray"):
         raise SettingError(f"--on is local or ray, got {on!r}.")

@@ -14,12 +14,11 @@ from nearfar.errors import counted
 from nearfar.evaluation.geometry import MEASURES
 from nearfar.experiments.comparisons import compare_all
 from nearfar.experiments.estimates import estimate
-from nearfar.experiments.executor import Executor
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Record, cell_name, read_plan, read_records, scores_of, set_scores
 from nearfar.experiments.statistics import summarize
 from nearfar.experiments.study_runner import folder_of, run_study, study_status
-from nearfar.experiments.trial_runner import Watcher
+from nearfar.experiments.trial_runner import Executor, Watcher
 from nearfar.experiments.verdicts import overall, verdict
 from nearfar.training import duration
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO
 
 from nearfar.errors import NearfarError
-from nearfar.experiments.executor import ATTEMPTS, Report, Work
 from nearfar.experiments.records import write_record
 from nearfar.experiments.trial import Trial
+from nearfar.experiments.trial_runner import ATTEMPTS, Report, Work
 from nearfar.experiments.worker import SCRATCH, Outcome
 
 

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from nearfar.data import Records, limit, read
 from nearfar.errors import DataError, Problem, SettingError
-from nearfar.experiments.executor import Executor
 from nearfar.experiments.identity import digest, task_trial_id
 from nearfar.experiments.published import Values, study_values
 from nearfar.experiments.published.table_data import ROWS, DataFolder, TableOptions, store_rows, write_text
 from nearfar.experiments.records import Cell, DataSet, Plan
 from nearfar.experiments.runs import task_recipe_of
 from nearfar.experiments.trial import MEAN, TASKS, Planned, Source, Trial
-from nearfar.experiments.trial_runner import TrialRunner, Watcher, check_folder
+from nearfar.experiments.trial_runner import Executor, TrialRunner, Watcher, check_folder
 from nearfar.recipe.tasks import task_toml
 
 LAID_OVER = ("encoder", "batches", "training", "schedule")

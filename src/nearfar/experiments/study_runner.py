@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.errors import counted
-from nearfar.experiments.executor import Executor
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.records import STUDY, Plan, Record, cell_name, read_plan, read_records
 from nearfar.experiments.search import require_optuna
 from nearfar.experiments.study import read_study
 from nearfar.experiments.trial import Planned, TrialStates
-from nearfar.experiments.trial_runner import TrialRunner, Watcher, check_folder
+from nearfar.experiments.trial_runner import Executor, TrialRunner, Watcher, check_folder
 
 
 @dataclass(frozen=True)

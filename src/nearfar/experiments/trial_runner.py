@@ -11,20 +11,46 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from nearfar.errors import Interrupted, OutputError, counted
-from nearfar.experiments.executor import Executor, Work
 from nearfar.experiments.records import STUDY, Record, cell_name, clear_leftovers, find_record, has_records, plan_text
-from nearfar.experiments.trial import Planned, Trial
+from nearfar.experiments.trial import Planned, Rows, Trial
 from nearfar.experiments.worker import LOG, SCRATCH
 from nearfar.files import only_process, write_atomic
 
 LOCK = ".lock"
 Run = TypeVar("Run", bound=Hashable)
+ATTEMPTS = 3
+"""How often a trial is begun before its process is taken to die of it."""
+
+Event: TypeAlias = Literal["started", "done", "failed", "lost"]
+Report: TypeAlias = Callable[[Event, str], None]
+"""Called with what happened and the name of the trial."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Trials to run, in this order, and what running them needs."""
+
+    trials: Sequence[Trial]
+    folder: Path
+    """Of the study, where each trial leaves its record."""
+    total: int
+    """Trials of the whole study."""
+    rows: Mapping[str, Rows]
+    """Those of each data set, for machines that cannot read the files."""
+
+
+class Executor(Protocol):
+    """Runs trials until all of them have a record; what was lost with a process or a machine is begun again."""
+
+    def run(self, work: Work, report: Report) -> None:
+        """Run all trials of the work, and report what happens to them."""
 
 
 class Watcher(Protocol):
@@ -87,7 +113,7 @@ class TrialRunner:
         """Run what the policy asks for, until it asks for nothing more."""
         total = len(self.planned.trials)
 
-        def report(event: Literal["started", "done", "failed", "lost"], name: str) -> None:
+        def report(event: Event, name: str) -> None:
             if event == "lost":
                 title = self.planned.trials[name].title
                 self.watcher.message(f"the process of {title} is gone; the trial is begun again")
