@@ -76,7 +76,7 @@ def test_a_finished_tune_is_a_study_and_runs_nothing_again(undisturbed):
     assert len(events(folder)) == before
     code, shown, _ = call("study", "show", str(folder))
     assert code == 0
-    assert "baseline encoder as it is" in shown
+    assert "baseline frozen baseline" in shown
     assert read_plan(folder).seeds == (2,)
 
 
@@ -124,7 +124,7 @@ def test_scored_pairs_become_an_encoder(tmp_path):
         "tune", str(tmp_path / "s.jsonl"), "--score", "near", "--metric", "pearson", *SMALL, "--out", str(tmp_path / "o")
     )  # fmt: skip
     assert code == 0, err
-    assert "18 pairs with scores; 4 contenders: cosine-mse, encoder as it is, pearson, batch-softmax+cosine-mse" in err
+    assert "18 pairs with scores; 4 contenders: cosine-mse, frozen baseline, pearson, batch-softmax+cosine-mse" in err
     assert "of 4 contenders: pearson " in out
     assert nearfar.load(tmp_path / "o" / "model").labels is None
     assert (tmp_path / "o" / "report.html").is_file()

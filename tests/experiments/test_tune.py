@@ -26,7 +26,7 @@ from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.race import BEHIND, Race, TimeIsUp, Wave, is_behind, makespan
 from nearfar.experiments.records import TRIALS, Record, find_record, read_plan, read_records, write_record
 from nearfar.experiments.runs import train
-from nearfar.experiments.search_space import SIMPLEST, Prepared, Request, contenders_for, prepare
+from nearfar.experiments.search_space import BASELINE, Prepared, Request, contenders_for, prepare
 from nearfar.experiments.state import STATE, Clock, State, identity_of
 from nearfar.experiments.trial_runner import TrialRunner
 from nearfar.experiments.trials import perform
@@ -141,18 +141,18 @@ NOISE = (0.01, -0.01, 0.02, -0.02, 0.0, 0.01)
 
 def test_the_default_comes_first_and_the_simplest_second():
     few, many = contenders_for(RowType.LABELED, FEW_ROWS), contenders_for(RowType.LABELED, FEW_ROWS + 1)
-    assert list(few)[:2] == ["supcon", SIMPLEST]
-    assert list(many)[:2] == ["cross-entropy", SIMPLEST]
-    assert sorted(few) == sorted(many) == sorted(["supcon", SIMPLEST, *OTHERS])
+    assert list(few)[:2] == ["supcon", BASELINE]
+    assert list(many)[:2] == ["cross-entropy", BASELINE]
+    assert sorted(few) == sorted(many) == sorted(["supcon", BASELINE, *OTHERS])
     assert next(iter(contenders_for(RowType.LABELED, FEW_ROWS + 1, classes=FEW_ROWS))) == "supcon"
-    assert list(contenders_for(RowType.SCORED_PAIRS, 10))[:2] == ["cosine-mse", SIMPLEST]
-    assert list(contenders_for(RowType.BINARY_PAIRS, 10))[:2] == ["batch-softmax", SIMPLEST]
+    assert list(contenders_for(RowType.SCORED_PAIRS, 10))[:2] == ["cosine-mse", BASELINE]
+    assert list(contenders_for(RowType.BINARY_PAIRS, 10))[:2] == ["batch-softmax", BASELINE]
 
 
 def test_the_encoder_as_it_is_gets_a_logistic_head_unless_another_is_asked_for():
-    assert contenders_for(RowType.LABELED, 10)[SIMPLEST]["head"] == {"kind": "logistic"}
-    assert "head" not in contenders_for(RowType.LABELED, 10, fixed={"head.kind"})[SIMPLEST]
-    assert "head" not in contenders_for(RowType.SCORED_PAIRS, 10)[SIMPLEST]
+    assert contenders_for(RowType.LABELED, 10)[BASELINE]["head"] == {"kind": "logistic"}
+    assert "head" not in contenders_for(RowType.LABELED, 10, fixed={"head.kind"})[BASELINE]
+    assert "head" not in contenders_for(RowType.SCORED_PAIRS, 10)[BASELINE]
 
 
 def test_what_the_user_has_set_is_not_varied():
@@ -174,7 +174,7 @@ def test_every_contender_trains_on_its_rows(kind, tmp_path):
     prepared = prepare(asked(tmp_path, kind, rounds=1))
     plan = prepared.planned.plan
     assert plan.metric == {"classes": "f1_weighted", "scores": "spearman", "pairs": "f1"}[kind]
-    assert plan.baseline == SIMPLEST
+    assert plan.baseline == BASELINE
     first = [trial for trial in prepared.planned.trials.values() if trial.fold == 0]
     assert [trial.contender for trial in first] == list(contenders_for(RowType(kind), 24))
     tested = set()
@@ -197,7 +197,7 @@ def test_the_simplest_leaves_the_encoder_as_it_is(tmp_path):
         train(trial, {}, read(request.file), out)
         after = load(out).model.state_dict()
         moved[trial.contender] = max(float((after[name] - before[name]).abs().max()) for name in before)
-    assert moved[SIMPLEST] < 1e-9
+    assert moved[BASELINE] < 1e-9
     assert moved["supcon"] > 1e-5
 
 
@@ -227,7 +227,7 @@ def test_who_is_clearly_behind_is_dropped_and_later_scores_of_it_do_not_count(tm
     def score(name: str, place: int) -> float:
         if name == "triple-entropy":
             return (0.3 if place < 3 else 5.0) + 0.01 * place
-        return {SIMPLEST: 0.7, "supcon": 0.9, "cross-entropy": 0.91}.get(name, 0.85) + NOISE[place] * (
+        return {BASELINE: 0.7, "supcon": 0.9, "cross-entropy": 0.91}.get(name, 0.85) + NOISE[place] * (
             2 if name == "supcon" else 1
         )
 
@@ -257,17 +257,17 @@ def test_who_is_clearly_behind_is_dropped_and_later_scores_of_it_do_not_count(tm
 def test_the_simplest_is_never_dropped_and_may_win(tmp_path):
     """It is the measure for all others; of equal means it is taken."""
     request = asked(tmp_path)
-    plant(request, lambda name, place: 0.2 + 0.001 * place if name == SIMPLEST else 0.9 + NOISE[place])
+    plant(request, lambda name, place: 0.2 + 0.001 * place if name == BASELINE else 0.9 + NOISE[place])
     tuned = quiet(request)
     assert tuned.winner == "supcon", "the default, of equal others"
-    assert next(line for line in tuned.lines if line.name == SIMPLEST).outcome == ""
-    assert len(next(line for line in tuned.lines if line.name == SIMPLEST).scores) == 6
+    assert next(line for line in tuned.lines if line.name == BASELINE).outcome == ""
+    assert len(next(line for line in tuned.lines if line.name == BASELINE).scores) == 6
 
     (tmp_path / "other").mkdir()
     request = asked(tmp_path / "other")
     plant(request, lambda name, place: 0.9 + NOISE[place])
     tuned = quiet(request)
-    assert tuned.winner == SIMPLEST
+    assert tuned.winner == BASELINE
     assert any("no training did better than none" in sentence for sentence in tuned.sentences)
     recipe = tomllib.loads((request.out / "model" / "recipe.toml").read_text())
     assert recipe["training"]["max_steps"] == 1
@@ -279,11 +279,11 @@ def test_the_race_ends_when_one_is_left_beside_the_simplest(tmp_path):
     request = asked(tmp_path, rounds=3)
     prepared = plant(
         request,
-        lambda name, place: {SIMPLEST: 0.5, "supcon": 0.9}.get(name, 0.2) + NOISE[place % 6] * (name == "supcon"),
+        lambda name, place: {BASELINE: 0.5, "supcon": 0.9}.get(name, 0.2) + NOISE[place % 6] * (name == "supcon"),
     )
     race, _ = race_of(prepared)
     race.enter_all()
-    assert race.left == [SIMPLEST, "supcon"]
+    assert race.left == [BASELINE, "supcon"]
     assert len(race.entered) == 5
 
 
@@ -294,7 +294,7 @@ def test_a_contender_that_fails_is_out_and_the_others_go_on(tmp_path):
     race.enter_all()
     assert race.out_of_it == {"supcon": "failed"}
     assert len(race.entered) == 3
-    assert race.winner() == SIMPLEST
+    assert race.winner() == BASELINE
     heard = race.watcher
     assert isinstance(heard, Heard)
     assert heard.notices == ["supcon is out: its trial failed: it was too hot"]
@@ -349,7 +349,7 @@ def test_a_wave_ends_with_its_round(tmp_path):
 def test_a_first_fold_that_is_too_long_is_given_up_when_that_is_seen(tmp_path):
     """One trial of 100 s has finished; six of them in two processes do not fit into 200 s with the last training."""
     request = asked(tmp_path, rounds=1)
-    prepared = plant(request, lambda *_: 0.5, places=1, seconds=100.0, skip=(SIMPLEST, *OTHERS))
+    prepared = plant(request, lambda *_: 0.5, places=1, seconds=100.0, skip=(BASELINE, *OTHERS))
     race, _ = race_of(prepared, left=200.0)
     race.wave = Wave([trial for trial in race.trials.values() if trial.fold == 0], 2, 0.0)
     with pytest.raises(TimeIsUp):
@@ -398,7 +398,7 @@ def test_a_fold_that_does_not_fit_is_not_begun(tmp_path):
     assert not (request.out / LOG).exists()
     assert read_plan(request.out).seeds == (2,)
     assert "over 1 fold" in tuned.sentences[0]
-    assert any("too few runs to tell triple-entropy from encoder as it is" in sentence for sentence in tuned.sentences)
+    assert any("too few runs to tell triple-entropy from frozen baseline" in sentence for sentence in tuned.sentences)
     assert any("triple-entropy is taken all the same" in sentence for sentence in tuned.sentences)
 
 
@@ -426,13 +426,13 @@ def race_has(request: Request, name: str) -> bool:
 def test_differences_are_called_what_they_are(tmp_path):
     """Six folds: a large difference to the simplest is significant, a small one to the default is not."""
     request = asked(tmp_path)
-    base = {SIMPLEST: 0.5, "supcon": 0.9, "cross-entropy": 0.905}
+    base = {BASELINE: 0.5, "supcon": 0.9, "cross-entropy": 0.905}
     plant(request, lambda name, place: base.get(name, 0.8) + NOISE[place] * (1 if name == "supcon" else -1))
     tuned = quiet(request)
     assert tuned.winner == "cross-entropy"
     assert tuned.sentences[0].startswith("cross-entropy has the highest mean of 6 contenders: f1_weighted 0.90")
     assert "over 6 folds" in tuned.sentences[0]
-    assert tuned.sentences[1].startswith("cross-entropy is better than encoder as it is on t by 0.4")
+    assert tuned.sentences[1].startswith("cross-entropy is better than frozen baseline on t by 0.4")
     assert "all the same" not in tuned.sentences[1]
     assert tuned.sentences[2].startswith("no significant difference between cross-entropy and supcon on t")
     assert "cross-entropy is taken all the same" in tuned.sentences[2]
@@ -548,7 +548,7 @@ def test_the_model_is_trained_on_all_rows_with_the_settings_of_the_user(tmp_path
         ({"file": "none.csv"}, DataError, "none.csv"),
         ({"metric": "spearman"}, SettingError, "--metric spearman: such rows have f1_weighted, f1_macro, accuracy"),
         ({"folds": 13}, DataError, "class 'fruit' has 12 texts, fewer than the 13 folds, and 1 other class. Give --folds 12"),
-        ({"vectors": True}, DataError, "there are no pairs with yes or no, or with a score, to be compared"),
+        ({"vectors": True}, DataError, "there are no pairs with a binary label or a score to be compared"),
         ({"settings": ("objective.name=supcon",)}, RecipeError, "the objective is what is to be found"),
         ({"settings": ("seed=3",)}, RecipeError, "Write --seed"),
         ({"settings": ("data.test=x.csv",)}, RecipeError, "it is divided into folds"),

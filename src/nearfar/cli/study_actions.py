@@ -80,14 +80,14 @@ def show(folder: Path, console: Console) -> None:
                 continue
             short = summarize(values)
             cells = [data, name, f"{short.n}/{wanted}", f"{short.mean:.4f} ± {short.sd:.4f}"]
-            found = compared.get((data, name))
-            if found is not None:
-                interval = found.interval
+            comparison = compared.get((data, name))
+            if comparison is not None:
+                interval = comparison.interval
                 cells += [
-                    f"{found.difference:+.4f}",
+                    f"{comparison.difference:+.4f}",
                     "" if interval is None else f"{interval.low:+.4f} to {interval.high:+.4f}",
-                    "< 0.001" if found.adjusted_p < 0.001 else f"{found.adjusted_p:.3f}",
-                    f"{found.wins}/{found.ties}/{found.losses}",
+                    "< 0.001" if comparison.adjusted_p < 0.001 else f"{comparison.adjusted_p:.3f}",
+                    f"{comparison.wins}/{comparison.ties}/{comparison.losses}",
                 ]
             table.add_row(*cells)
         table.add_section()
@@ -116,8 +116,8 @@ def _show_sets(records: Sequence[Record], contenders: Sequence[str], console: Co
         for name in contenders:
             runs = [record for record in tested if (record.cell, record.contender) == (data, name)]
             if runs:
-                cells = [_mean([100 * set_scores(run)[one] for run in runs if one in set_scores(run)], 2)
-                         for one in sets]  # fmt: skip
+                scores = [set_scores(run) for run in runs]
+                cells = [_mean([100 * score[one] for score in scores if one in score], 2) for one in sets]
                 cells += [
                     " → ".join(
                         _mean([run.geometry[when][measure] for run in runs if measure in run.geometry.get(when, {})], 3)

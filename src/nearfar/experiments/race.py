@@ -15,7 +15,7 @@ from nearfar.errors import NearfarError, counted
 from nearfar.experiments.comparisons import FEWEST, ComparisonSettings, compare
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Cell, Plan, Record, find_record
-from nearfar.experiments.search_space import SIMPLEST, Prepared
+from nearfar.experiments.search_space import BASELINE, Prepared
 from nearfar.experiments.state import Clock, State
 from nearfar.experiments.statistics import corrected_t_test
 from nearfar.experiments.trial import Trial
@@ -99,7 +99,7 @@ class Race:
         self.plan, self.trials = prepared.planned.plan, prepared.planned.trials
         self.ids = {(cell.contender, (cell.seed, cell.fold)): cell.id for cell in self.plan.cells}
         self.places = list(dict.fromkeys((cell.seed, cell.fold) for cell in self.plan.cells))
-        self.names = [SIMPLEST, *(name for name in self.plan.contenders if name != SIMPLEST)]
+        self.names = [BASELINE, *(name for name in self.plan.contenders if name != BASELINE)]
         found = ((name, find_record(self.request.out, name)) for name in self.trials)
         self.records: dict[str, Record] = {name: record for name, record in found if record is not None}
         """Of trials that have finished or failed, by their ids."""
@@ -212,7 +212,7 @@ class Race:
         """Let go of who is clearly behind the leader; the simplest stays, as the measure for all others."""
         first = self.leader()
         for name in self.left:
-            if name in (first, SIMPLEST):
+            if name in (first, BASELINE):
                 continue
             gaps = [self.scores[name][place] - self.scores[first][place] for place in self.entered]
             if is_behind(gaps, self.request.folds):
@@ -228,7 +228,7 @@ class Race:
 
     def settled(self) -> bool:
         """Whether more folds could not change who wins, and need not say how sure that is."""
-        rivals = [name for name in self.left if name != SIMPLEST]
+        rivals = [name for name in self.left if name != BASELINE]
         return len(self.left) == 1 or (len(rivals) <= 1 and len(self.entered) >= FEWEST)
 
     # What fits into the time
@@ -252,8 +252,8 @@ class Race:
 
     def expected(self, name: str) -> float | None:
         """The seconds of a contender's next trial: as before, or as those of others that are trained; None: unknown."""
-        trained = [each for other, seconds in self.seconds.items() if other != SIMPLEST for each in seconds]
-        known = self.seconds[name] or trained or self.seconds[SIMPLEST]
+        trained = [each for other, seconds in self.seconds.items() if other != BASELINE for each in seconds]
+        known = self.seconds[name] or trained or self.seconds[BASELINE]
         return fmean(known) if known else None
 
     def reserve(self) -> float:
@@ -335,10 +335,10 @@ class Race:
             f"{winner} has the highest mean of {counted(len(self.names), 'contender')}: {self.plan.metric} {mean:.4f} "
             f"over {counted(len(self.entered), 'fold')}"
         )
-        if winner == SIMPLEST:
+        if winner == BASELINE:
             yield "no training did better than none: the model is the pretrained encoder, with what is fitted to it"
         data, settings = self.plan.data[0].name, ComparisonSettings(test_to_train=1 / (self.request.folds - 1))
-        for other in dict.fromkeys((SIMPLEST, self.prepared.default)):
+        for other in dict.fromkeys((BASELINE, self.prepared.default)):
             if other == winner or not self.scores[other]:
                 continue
             shared = [place for place in self.entered if place in self.scores[other]]

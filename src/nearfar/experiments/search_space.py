@@ -18,7 +18,7 @@ from nearfar.recipe import Override, build_recipe
 
 ROUNDS = 4
 """How often the rows are divided into folds at most."""
-SIMPLEST = "encoder as it is"
+BASELINE = "frozen baseline"
 FROZEN = {"max_steps": 1, "learning_rate": 1e-12}
 """A training that changes no weight beyond its last digits: one step, of next to no length."""
 RATE = 1e-4
@@ -45,7 +45,7 @@ class Request:
     metric: str = "auto"
     seed: int = 2
     vectors: bool = False
-    """Whether pairs with yes and no are to be compared as vectors, rather than read as one text with a class."""
+    """Whether pairs with binary labels are to be compared as vectors, rather than read as one text with a class."""
     settings: tuple[Override, ...] = ()
     """Recipe keys that hold for all contenders, and columns of the file."""
 
@@ -62,7 +62,7 @@ class Prepared:
 
 
 def contenders_for(row_type: RowType, rows: int, *, classes: int = 0, fixed: Collection[str] = ()) -> Ways:
-    """The sensible ways to train on rows of a type: the default first, then the simplest, then the others.
+    """The sensible ways to train on rows of a type: the default first, then the frozen baseline, then the others.
 
     Args:
         row_type: labeled texts, scored pairs or binary pairs.
@@ -71,7 +71,7 @@ def contenders_for(row_type: RowType, rows: int, *, classes: int = 0, fixed: Col
         fixed: recipe keys the user has set; what only varies these is left out.
 
     >>> list(contenders_for(RowType.SCORED_PAIRS, 100))
-    ['cosine-mse', 'encoder as it is', 'pearson', 'batch-softmax+cosine-mse']
+    ['cosine-mse', 'frozen baseline', 'pearson', 'batch-softmax+cosine-mse']
     """
     if not row_type.has_classes:
         default = row_type.objective
@@ -87,8 +87,8 @@ def contenders_for(row_type: RowType, rows: int, *, classes: int = 0, fixed: Col
     still = "supcon" if row_type.has_classes else "cosine-mse"
     simplest = {"objective": {"name": still}, "training": FROZEN}
     if row_type.has_classes and "head.kind" not in fixed:
-        simplest["head"] = {"kind": "logistic"}  # the vectors of an encoder as it is lie around no centers
-    return {default: ways.pop(default), SIMPLEST: simplest, **ways}
+        simplest["head"] = {"kind": "logistic"}  # vectors of a pretrained encoder lie around no centers
+    return {default: ways.pop(default), BASELINE: simplest, **ways}
 
 
 def prepare(request: Request) -> Prepared:
@@ -112,7 +112,7 @@ def prepare(request: Request) -> Prepared:
         seeds=tuple(range(request.seed, request.seed + request.rounds)),
         folds=request.folds,
         metric=request.metric,  # type: ignore[arg-type]  # one of SCORES
-        baseline=SIMPLEST,
+        baseline=BASELINE,
     )
     contenders = tuple(Contender(name, _laid_over(shared, values), values, None, {}) for name, values in ways.items())
     study = Study(Path.cwd() / "tune.toml", WHERE, settings, (table,), contenders)
@@ -182,7 +182,7 @@ def _named(*names: str) -> Ways:
 def _row_type(records: Records, *, compares: bool) -> RowType:
     """What the rows are, or what is wrong with them."""
     if compares and not (records.shape == "pairs" and records.target is not None):
-        message = "there are no pairs with yes or no, or with a score, to be compared"
+        message = "there are no pairs with a binary label or a score to be compared"
         raise DataError(
             [Problem(records.source, message, "Name their columns: --text, --pair and --label or --score.")]
         )

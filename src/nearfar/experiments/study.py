@@ -70,13 +70,13 @@ def read_study(path: Path) -> Study:
     file: StudyFile = build_table(StudyFile, values, where=where, lines=lines)
     check_file(file, problems)
     contenders = []
-    for table, own in zip(file.contender, changes, strict=True):
-        layers = [(shared, _below(lines, (SHARED,))), own]
+    for table, change in zip(file.contender, changes, strict=True):
+        layers = [(shared, _below(lines, (SHARED,))), change]
         if table.recipe is not None:
             layers.insert(1, (_recipe_file((path.absolute().parent / table.recipe).absolute()), {}))
         merged, merged_lines = _merged(layers)
         contenders.append(
-            Contender(table.name, merged, own[0], table.search, merged_lines, table.untrained, table.random_letters)
+            Contender(table.name, merged, change[0], table.search, merged_lines, table.untrained, table.random_letters)
         )
     study = Study(path, where, file.study, file.data, tuple(contenders))
     study = replace(study, contenders=tuple(_with_fractions(study, contender) for contender in contenders))

@@ -28,16 +28,16 @@ def verdict(comparison: Comparison, *, scale: float = 1.0, least: int = 1) -> st
     decimals = max(least, _decimals(difference, interval))
     amount, evidence = _number(difference, decimals), _evidence(comparison, interval, decimals)
     if not comparison.enough:
-        said = (
+        sentence = (
             f"too few runs to tell {one} from {other} on {data}: {counted(comparison.n, 'pair')} of runs, "
             f"{FEWEST} or more are needed (difference {amount})"
         )
     elif comparison.significant:
         word = "better" if _gains(comparison) else "worse"
-        said = f"{one} is {word} than {other} on {data} by {amount} ({evidence})"
+        sentence = f"{one} is {word} than {other} on {data} by {amount} ({evidence})"
     else:
-        said = f"no significant difference between {one} and {other} on {data} (difference {amount}, {evidence})"
-    return "; ".join([said, *_reservations(comparison)])
+        sentence = f"no significant difference between {one} and {other} on {data} (difference {amount}, {evidence})"
+    return "; ".join([sentence, *_reservations(comparison)])
 
 
 def overall(family: Family) -> str:
@@ -76,7 +76,7 @@ def _evidence(comparison: Comparison, interval: Interval | None, decimals: int) 
 
 def _reservations(comparison: Comparison) -> list[str]:
     """What the reader has to know beside the verdict."""
-    said = []
+    sentences = []
     if comparison.missing:
         lacking = [
             (comparison.without_contender, f"without a score of {comparison.contender}"),
@@ -85,12 +85,12 @@ def _reservations(comparison: Comparison) -> list[str]:
         ]
         planned = counted(comparison.n + comparison.missing, "pair")
         kinds = ", ".join(f"{len(pairs):,} {what}" for pairs, what in lacking if pairs)
-        said.append(f"{comparison.missing:,} of {planned} of runs missing: {kinds}")
+        sentences.append(f"{comparison.missing:,} of {planned} of runs missing: {kinds}")
     if len({fold for _, fold in comparison.pairs}) == 1:
         plain = comparison.n > 1 and not comparison.test_to_train
         test = ": a paired t-test, which says nothing about other texts" if plain else ""
-        said.append(f"all runs are of one fold, so only the seed varies{test}")
-    return said
+        sentences.append(f"all runs are of one fold, so only the seed varies{test}")
+    return sentences
 
 
 def _decimals(difference: float, interval: Interval | None) -> int:

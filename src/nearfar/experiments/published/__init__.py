@@ -41,7 +41,7 @@ class DataSpec:
     relevant: int | None = None
     """The grade from which a document of a ranking is relevant, and the only grade that is left."""
     positives: bool = False
-    """Whether the two texts of a row are all that is kept: they belong together."""
+    """Whether only the two texts of a row are kept: they are positive pairs."""
     consistent: bool = False
     """Whether training pairs that contradict each other are left out."""
     plain: bool = False
@@ -113,11 +113,10 @@ def papers() -> tuple[Paper, ...]:
 def find_paper(name: str) -> Paper:
     """A paper by its name or another that it goes by."""
     known = {called: paper for paper in papers() for called in (paper.name, *paper.aliases)}
-    found = known.get(name.lower())
-    if found is None:
+    if name.lower() not in known:
         listed = ", ".join(paper.name for paper in papers())
         raise SettingError(f"there is no paper {name!r}; there are: {listed}.{did_you_mean(name, list(known))}")
-    return found
+    return known[name.lower()]
 
 
 def find_table(paper: Paper, number: str | None) -> PublishedTable:
@@ -146,12 +145,16 @@ def study_values(name: str) -> Values:
 def _paper(path: Path) -> Paper:
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     return Paper(
-        name=values["name"], title=values["title"], cite=values["cite"], aliases=tuple(values.get("aliases", ())),
+        name=values["name"],
+        title=values["title"],
+        cite=values["cite"],
+        aliases=tuple(values.get("aliases", ())),
         tables=tuple(PublishedTable(**_tuples(each)) for each in values.get("table", ())),
         absent=tuple(Absent(**_tuples(each)) for each in values.get("absent", ())),
         data={name: DataSpec(**_tuples(each)) for name, each in values.get("data", {}).items()},
-        instead=_tuples(values.get("instead", {})), settings=values.get("settings", {}),
-    )  # fmt: skip
+        instead=_tuples(values.get("instead", {})),
+        settings=values.get("settings", {}),
+    )
 
 
 def _tuples(values: Values) -> Values:
