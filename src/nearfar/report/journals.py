@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 from nearfar.errors import OutputError
 from nearfar.experiments.records import journals
@@ -44,14 +44,6 @@ class Entry(TypedDict, total=False):
 Journal = list[Entry]
 
 
-class ConflictTotal(NamedTuple):
-    """The conflicts of two tasks over a run."""
-
-    steps: int
-    conflicts: int
-    cosine: float | None
-
-
 def read_run_journal(folder: Path) -> Journal:
     """The journal of a single run; those of several stages one after the other."""
     paths = journals(folder)
@@ -86,17 +78,17 @@ def dev_scores(journal: Journal, metric: str) -> Curve:
     return _curve((step, known.get(metric, known.get(decides))) for step, known, decides in scores)
 
 
-def total_conflicts(entries: Iterable[Entry]) -> dict[str, ConflictTotal]:
+def total_conflicts(entries: Iterable[Entry]) -> dict[str, Conflicts]:
     """Pairs of tasks to their conflicts over all entries."""
     met: dict[str, list[Conflicts]] = {}
     for entry in entries:
         for pair, one in (entry.get("surgery") or {}).items():
             met.setdefault(pair, []).append(one)
-    totals = {}
+    totals: dict[str, Conflicts] = {}
     for pair, group in met.items():
-        steps = sum(one["steps"] for one in group)
+        steps, conflicts = (sum(one[key] for one in group) for key in ("steps", "conflicts"))
         cosine = sum(one["steps"] * (one["cosine"] or 0.0) for one in group) / steps if steps else None
-        totals[pair] = ConflictTotal(steps, sum(one["conflicts"] for one in group), cosine)
+        totals[pair] = {"steps": steps, "conflicts": conflicts, "cosine": cosine}
     return totals
 
 

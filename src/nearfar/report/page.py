@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from importlib import resources
+from string import Template
 from typing import NamedTuple
 
 from nearfar import __version__
@@ -67,17 +68,16 @@ def render_page(source: Source) -> str:
     shown = [(one, body) for one, body in built if isinstance(body, Markup)]
     absent = [(one, body.reason) for one, body in built if isinstance(body, Missing)]
     sections = [tag("section", tag("h2", one.title), body, id=one.name) + Markup("\n") for one, body in shown]
-    contents = _contents([one for one, _ in shown], absent=bool(absent))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="generator" content="{GENERATOR} {join(__version__)}">\n'
-        f"{tag('title', source.plan.name)}\n<style>{style}</style>\n</head>\n<body>\n{_header(source)}\n"
-        f"{contents}\n<main>\n{join(*sections, _absent(absent))}</main>\n"
-        f'<footer>Written by nearfar {join(__version__)}. <a href="#top">Back to the top</a></footer>\n'
-        f'<div id="tip" role="tooltip" hidden></div>\n<script>{script}</script>\n</body>\n</html>\n'
+    return Template(_resource("page.html")).substitute(
+        policy=policy,
+        generator=GENERATOR,
+        version=join(__version__),
+        title=join(source.plan.name),
+        style=style,
+        header=_header(source),
+        contents=_contents([one for one, _ in shown], absent=bool(absent)),
+        sections=join(*sections, _absent(absent)),
+        script=script,
     )
 
 
@@ -87,10 +87,8 @@ def lead(source: Source) -> Markup:
     if source.single:
         splits = [record.data for record in source.done]
         measured = join(", measured on ", listed(splits)) if splits else NOTHING
-        what = (
-            join("on the tasks ", listed(list(source.tasks))) if source.tasks else join("of ", tag("b", plan.baseline))
-        )
-        return join("One run ", what, measured, ".")
+        tasks = join("on the tasks ", listed(list(source.tasks)))
+        return join("One run ", tasks if source.tasks else join("of ", tag("b", plan.baseline)), measured, ".")
     names = [line.cell.name for line in lines(source)]
     sets = listed(names) if 0 < len(names) <= 8 else counted(len(names), "data set")
     others = [tag("b", name) for name in source.contenders[1:]]

@@ -80,15 +80,15 @@ def conflicts(source: Source) -> Markup | Missing:
 def _conflicts(journals: Sequence[Journal]) -> Markup | None:
     """A table and two charts for the pairs of tasks that share steps; None without any."""
     totals = total_conflicts(entry for journal in journals for entry in journal)
-    pairs = [pair for pair, one in totals.items() if one.steps]
+    pairs = [pair for pair, one in totals.items() if one["steps"]]
     if not pairs:
         return None
     rows: list[list[Content]] = []
     for pair in pairs:
         one = totals[pair]
-        share = one.conflicts / one.steps
-        counts = [f"{one.steps:,}", f"{one.conflicts:,}", f"{100 * share:.1f}"]
-        rows.append([pair, *counts, _bar(share), signed(one.cosine, "+")])
+        share = one["conflicts"] / one["steps"]
+        counts = [f"{one['steps']:,}", f"{one['conflicts']:,}", f"{100 * share:.1f}"]
+        rows.append([pair, *counts, _bar(share), signed(one["cosine"], "+")])
     columns = strings("Tasks") + numbers("Shared steps", "Conflicts", "%")
     body = table([*columns, Column("", "plot"), *numbers("Mean cosine")], rows) + svg.legend(pairs)
     curves = [[conflict_curves(journal, pair) for journal in journals] for pair in pairs]
