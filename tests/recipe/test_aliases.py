@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.experiments.studies import small_study
 
 from nearfar.errors import RecipeError
+from nearfar.experiments.study import read_study
 from nearfar.recipe import Recipe, build_recipe, parse_override, read_recipe, to_toml
 from nearfar.recipe.aliases import ALIASES, _exists, _note
 from nearfar.recipe.tasks import TaskRecipe, build_task_recipe, read_task_recipe, task_toml
@@ -119,3 +121,16 @@ def test_the_note_is_logged_once(caplog):
 def test_names_of_tables_that_a_recipe_lacks_are_refused_as_ever():
     with pytest.raises(RecipeError, match=r"there is no table \[turns\]"):
         build_recipe({"data": DATA, "turns": {"kind": "sampled"}}, where="here")
+
+
+@pytest.mark.parametrize("key", ["batches.words", '"batches.words"'])
+def test_layers_of_a_study_may_have_different_names_of_a_key(tmp_path, key):
+    """The shared recipe has the present name, a contender and its search space the former one."""
+    shared = ("size = 8\n", "size = 8\nshingle_size = 2\n")
+    own = f"[contender.batches]\nwords = 3\n[contender.search]\nmethod = 'grid'\n[contender.search.space]\n{key} = [1, 4]\n"
+    study = read_study(small_study(tmp_path, shared, ("centers = 2\n", f"centers = 2\n{own}")))
+    plain, triple = study.contenders
+    assert study.recipe(plain).batches.shingle_size == 2
+    assert study.recipe(triple).batches.shingle_size == 3
+    assert triple.search.space == {"batches.shingle_size": (1, 4)}
+    assert study.recipe(triple, {"batches.shingle_size": 4}).batches.shingle_size == 4

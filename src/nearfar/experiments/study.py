@@ -121,7 +121,8 @@ def _flatten_space(table: Values, lines: Lines, path: KeyPath) -> None:
             if isinstance(value, dict) and not {"low", "high", "log"} & value.keys():
                 visit(value, inner)
             else:
-                key = ".".join(present_override(Recipe, Override(inner, None, "")).path)
+                keys_in_recipe = tuple(".".join(inner).split("."))
+                key = ".".join(present_override(Recipe, Override(keys_in_recipe, None, "")).path)
                 flat[key] = value
                 lines.setdefault((*path, key), lines.get((*path, *inner), 0))
 
