@@ -317,7 +317,7 @@ def test_the_last_line_says_what_became_of_the_width(tmp_path):
 
 
 def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, monkeypatch):
-    """And whoever waits is told how far it is, in lines where there is no terminal."""
+    """Progress is printed in lines where there is no terminal."""
     good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "whole"), "--dims", "8")
     monkeypatch.setattr(whitened_model, "PIECE", 40)
     _, errors = good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "pieces"), "--dims", "8")
@@ -325,9 +325,9 @@ def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, mo
     assert "40/90 texts" in errors
     whole, pieces = (nearfar.load(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
     np.testing.assert_allclose(pieces @ pieces.T, whole @ whole.T, atol=1e-3)
-    told: list[int] = []
-    whitened_model.whiten(nearfar.load("toy"), TEXTS, method="whitening", progress=told.append)
-    assert told == [40, 80, 90]
+    progress: list[int] = []
+    whitened_model.whiten(nearfar.load("toy"), TEXTS, method="whitening", progress=progress.append)
+    assert progress == [40, 80, 90]
 
 
 def test_few_texts_are_told(tmp_path):
@@ -363,9 +363,9 @@ def test_a_map_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, arguments,
 def test_a_model_is_not_whitened_into_itself_and_a_full_folder_not_replaced(tmp_path):
     assert "this is the model itself" in refused("whiten", "trained", "texts.txt", "--out", "trained", "--overwrite")
     (tmp_path / "file.txt").write_text("mine")
-    told = refused("whiten", "toy", "texts.txt", "--out", str(tmp_path))
-    assert "the folder is not empty. Replace it with --overwrite" in told
-    assert "--resume" not in told, "there is no such flag here"
+    errors = refused("whiten", "toy", "texts.txt", "--out", str(tmp_path))
+    assert "the folder is not empty. Replace it with --overwrite" in errors
+    assert "--resume" not in errors, "there is no such flag here"
     assert nearfar.load("trained").card.transform is None
 
 

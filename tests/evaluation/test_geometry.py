@@ -205,10 +205,10 @@ def test_pairs_are_sampled_above_a_size_only(monkeypatch):
     monkeypatch.setattr(geometry, "EXACT_ROWS", 30)
     monkeypatch.setattr(geometry, "SAMPLED_PAIRS", 100)
     space = vectors(31, seed=7)
-    seen = [uniformity(space[:30]), uniformity(space), uniformity(space, pairs=464), uniformity(space, pairs=465)]
+    reports = [uniformity(space[:30]), uniformity(space), uniformity(space, pairs=464), uniformity(space, pairs=465)]
 
-    assert [(one.pairs, one.exact) for one in seen] == [(435, True), (100, False), (464, False), (465, True)]
-    assert seen[3].value == pytest.approx(uniformity_by_the_book(space), abs=1e-12)
+    assert [(one.pairs, one.exact) for one in reports] == [(435, True), (100, False), (464, False), (465, True)]
+    assert reports[3].value == pytest.approx(uniformity_by_the_book(space), abs=1e-12)
     assert uniformity(space, pairs=1).error is None
 
 

@@ -29,15 +29,15 @@ def judged_pairs(draw, values=COARSE) -> tuple[np.ndarray, np.ndarray]:
     return truth, scores.astype(np.float64)
 
 
-def f1_by_the_book(truth, said) -> float:
-    right = sum(t == 1 and s for t, s in zip(truth, said, strict=True))
-    wrong = sum(t == 0 and s for t, s in zip(truth, said, strict=True))
-    missed = sum(t == 1 and not s for t, s in zip(truth, said, strict=True))
+def f1_by_the_book(truth, predicted) -> float:
+    right = sum(t == 1 and s for t, s in zip(truth, predicted, strict=True))
+    wrong = sum(t == 0 and s for t, s in zip(truth, predicted, strict=True))
+    missed = sum(t == 1 and not s for t, s in zip(truth, predicted, strict=True))
     return 2 * right / (2 * right + wrong + missed)
 
 
-def accuracy_by_the_book(truth, said) -> float:
-    return sum((t == 1) == s for t, s in zip(truth, said, strict=True)) / len(truth)
+def accuracy_by_the_book(truth, predicted) -> float:
+    return sum((t == 1) == s for t, s in zip(truth, predicted, strict=True)) / len(truth)
 
 
 def average_precision_by_the_book(truth, scores) -> float:
@@ -116,18 +116,18 @@ def test_the_best_threshold_is_the_best_of_all_cuts(pairs, metric):
     truth, scores = pairs
     measure = f1_by_the_book if metric == "f1" else accuracy_by_the_book
     edges = sorted({*scores, math.nextafter(scores.max(), math.inf)})  # each edge stands for one way to cut
-    worth = {edge: measure(truth, [s >= edge for s in scores]) for edge in edges}
-    best = max(worth.values())
+    quality = {edge: measure(truth, [s >= edge for s in scores]) for edge in edges}
+    best = max(quality.values())
     found = best_threshold(truth, scores, metric)
 
     assert measure(truth, [s >= found for s in scores]) == best
-    highest = max(edge for edge in edges if worth[edge] == best)
+    highest = max(edge for edge in edges if quality[edge] == best)
     assert [s >= found for s in scores] == [s >= highest for s in scores]
 
 
 @given(judged_pairs(FINE))
 def test_a_cut_between_two_scores_lies_midway(pairs):
-    """As far from one as from the other, for data not yet seen."""
+    """As far from one score as from the other, for new data."""
     truth, scores = pairs
     found = best_threshold(truth, scores)
     below, above = scores[scores < found], scores[scores >= found]
@@ -149,7 +149,7 @@ def test_neighboring_floats_are_told_apart():
 
 
 def test_without_positives_accuracy_has_a_threshold_and_f1_has_none():
-    """All no is the best there is, and is said as a threshold above every score."""
+    """All negative is the best, expressed as a threshold above every score."""
     truth, scores = np.array([0, 0]), np.array([0.3, 0.9])
     assert best_threshold(truth, scores, "accuracy") > 0.9
     with pytest.raises(SettingError, match="no pair is labeled 1"):
@@ -167,14 +167,14 @@ def test_an_unknown_metric_is_refused():
 
 @given(judged_pairs() | judged_pairs(FINE), FINE, FINE)
 def test_reports_at_a_given_threshold_are_those_of_scikit_learn(pairs, threshold, accuracy_threshold):
-    """Every score at the threshold it belongs to."""
+    """Every score at its threshold."""
     truth, scores = pairs
     report = pair_report(truth, scores, threshold, accuracy_threshold)
-    said = scores >= threshold
+    predicted = scores >= threshold
 
-    assert report.scores["f1"] == pytest.approx(f1_score(truth, said, zero_division=0))
-    assert report.scores["precision"] == pytest.approx(precision_score(truth, said, zero_division=0))
-    assert report.scores["recall"] == pytest.approx(recall_score(truth, said))
+    assert report.scores["f1"] == pytest.approx(f1_score(truth, predicted, zero_division=0))
+    assert report.scores["precision"] == pytest.approx(precision_score(truth, predicted, zero_division=0))
+    assert report.scores["recall"] == pytest.approx(recall_score(truth, predicted))
     assert report.scores["accuracy"] == pytest.approx(accuracy_score(truth, scores >= accuracy_threshold))
     assert report.scores["average_precision"] == pytest.approx(average_precision_score(truth, scores))
     assert report.scores["average_precision"] == pytest.approx(average_precision_by_the_book(truth, scores))

@@ -52,7 +52,7 @@ def table(opened):
 
 @pytest.fixture(scope="module")
 def cosines(opened):
-    """(7,) SciPy's cosines of the pairs, each text embedded by the model's own front door."""
+    """(7,) SciPy's cosines of the pairs, each text embedded by Model.embed."""
     vectors = opened.embed(TEXTS).astype(np.float64)
     return np.array([1 - cosine(vectors[left], vectors[right]) for left, right in zip(LEFT, RIGHT, strict=True)])
 
@@ -67,9 +67,9 @@ def test_vectors_are_those_of_the_model_in_the_order_of_the_table(opened, table,
 
 def test_each_text_is_encoded_once_and_without_dropout(opened, table):
     """However many pairs it is in; the model is left in the mode it came in."""
-    seen = []
+    calls = []
     handle = opened.model.register_forward_hook(
-        lambda module, _, output: seen.append((module.training, len(output.embedding)))
+        lambda module, _, output: calls.append((module.training, len(output.embedding)))
     )
     opened.model.train()
     try:
@@ -79,7 +79,7 @@ def test_each_text_is_encoded_once_and_without_dropout(opened, table):
     finally:
         handle.remove()
         opened.model.eval()
-    assert seen == [(False, 4), (False, 4), (False, 2)] * 2
+    assert calls == [(False, 4), (False, 4), (False, 2)] * 2
     assert first[:7].tolist() == second.tolist()
 
 

@@ -90,7 +90,7 @@ def test_of_two_files_of_one_set_the_other_is_told(folder):
 
 
 def test_each_set_is_spearman_times_100_and_the_mean_leaves_words_out(folder):
-    """Against SciPy on the vectors of the model's own front door."""
+    """Against SciPy on the vectors of Model.embed."""
     model = nearfar.load("toy")
     sets, _ = read_suite(str(folder), "sts")
     expected = {}
@@ -140,10 +140,10 @@ def test_a_correlation_that_is_none_says_why(score, doubt):
 
 def test_the_texts_are_counted_after_each_set(folder):
     sets, _ = read_suite(str(folder), "sts")
-    told: list[int] = []
-    evaluate_suite(nearfar.load("toy"), sets, progress=told.append)
+    progress: list[int] = []
+    evaluate_suite(nearfar.load("toy"), sets, progress=progress.append)
 
-    assert told == np.cumsum([2 * len(one.records) for one in sets]).tolist()
+    assert progress == np.cumsum([2 * len(one.records) for one in sets]).tolist()
 
 
 def test_columns_of_other_names_can_be_named(tmp_path):

@@ -1,4 +1,4 @@
-"""Triplets: against cosines of the model's own front door, and at their edges."""
+"""Triplets: against cosines of Model.embed, and at their edges."""
 
 from __future__ import annotations
 

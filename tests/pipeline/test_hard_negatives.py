@@ -20,7 +20,7 @@ def pairs_of(rows: Sequence[tuple[str, str, int]]) -> Records:
 
 
 class Vectors:
-    """A vector of its own for every text, drawn from its name; remembers what it was asked for."""
+    """A random vector for every text, drawn from its name; records the requested texts."""
 
     def __init__(self, dim: int = 6) -> None:
         self.dim = dim
@@ -42,7 +42,7 @@ ROWS = [
     ("a1", "p1", 1), ("a1", "p2", 1), ("a2", "p3", 1), ("a3", "p3", 1), ("a4", "p4", 1), ("a5", "p5", 0),
     ("p4", "p6", 1), ("a2", "p7", 0),
 ]  # fmt: skip
-BELONG = {
+CONNECTED = {
     "a1": {"a1", "p1", "p2"}, "a2": {"a2", "a3", "p3"}, "a3": {"a2", "a3", "p3"},
     "a4": {"a4", "p4", "p6"}, "p4": {"a4", "p4", "p6"},
 }  # fmt: skip
@@ -54,7 +54,7 @@ CORPUS = ["p1", "a2", "P1 ", "p6", "a1", *(f"d{number}" for number in range(140)
 def slow(vectors: Vectors, anchor: str, corpus: Sequence[str]) -> list[str]:
     """The documents an anchor may have, the nearest first."""
     levelled = {text.strip().lower(): text for text in reversed(corpus)}
-    free = [text for text in levelled.values() if text.strip().lower() not in BELONG[anchor]]
+    free = [text for text in levelled.values() if text.strip().lower() not in CONNECTED[anchor]]
     return sorted(free, key=lambda text: -vectors.cosine(anchor, text))
 
 
@@ -116,8 +116,8 @@ def test_known_texts_before_the_last_rank_are_counted():
     known = 0
     for anchor in POSITIVES:
         last = vectors.cosine(anchor, slow(vectors, anchor, CORPUS)[139])
-        own = {text.strip().lower() for text in CORPUS} & BELONG[anchor]
-        known += sum(vectors.cosine(anchor, text) > last for text in own)
+        positives = {text.strip().lower() for text in CORPUS} & CONNECTED[anchor]
+        known += sum(vectors.cosine(anchor, text) > last for text in positives)
     assert mined.known == known > 0
 
 
@@ -149,7 +149,7 @@ def test_case_and_blanks_do_not_hide_known_positives():
 def test_without_a_corpus_the_right_texts_are_ranked():
     mined = mine(pairs_of(ROWS), Vectors(), Mining(window=(1, 9), per_anchor=9))
     assert mined.documents == 7
-    assert all(set(found) == {f"p{n}" for n in range(1, 8)} - BELONG[a] for a, found in mined.negatives.items())
+    assert all(set(found) == {f"p{n}" for n in range(1, 8)} - CONNECTED[a] for a, found in mined.negatives.items())
     triplets = Records((["a1"], ["p1"], ["n1"]), None, None, [1], "t.csv")
     assert mine(triplets, Vectors(), Mining(window=(1, 1))).negatives == {"a1": ["n1"]}
 

@@ -1,4 +1,4 @@
-"""Studies that several tests look at; nobody changes them."""
+"""Studies that several tests share; they are never changed."""
 
 from __future__ import annotations
 

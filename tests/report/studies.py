@@ -75,7 +75,7 @@ def write_study(
 def trial(
     cell: Cell, strength: float, rows: int, folds: int, evil: str, *, first: bool, conflicts: bool
 ) -> tuple[Record, dict[str, bytes]]:
-    """One run of a model that sees the true class through noise of its own seed and fold."""
+    """One run of a model that predicts the true class with noise from its seed and fold."""
     labels = SETS[cell.data][0]
     world = np.random.default_rng(len(labels))  # the same texts for everybody
     truth = world.integers(len(labels), size=rows * folds)
@@ -147,14 +147,14 @@ def counted_scores(
     """Accuracy, F1 and the figures of each class, by the textbook."""
     per_class = {}
     for place, label in enumerate(labels):
-        right, truly, said = counts[place, place], counts[place].sum(), counts[:, place].sum()
-        precision, recall = right / said if said else 0.0, right / truly if truly else 0.0
-        f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+        hits, positives, predicted = counts[place, place], counts[place].sum(), counts[:, place].sum()
+        precision, recall = hits / predicted if predicted else 0.0, hits / positives if positives else 0.0
+        f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
         per_class[label] = {
             "precision": float(precision),
             "recall": float(recall),
             "f1": float(f1),
-            "support": int(truly),
+            "support": int(positives),
         }
     total = counts.sum()
     scores = {

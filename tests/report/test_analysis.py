@@ -35,18 +35,18 @@ def test_entropy_is_that_of_scipy_in_bits():
 
 
 def test_mistakes_come_by_confidence_and_each_row_with_a_wrong_label_once():
-    seen = [
+    predictions = [
         predicted(0, "a", a=0.1, b=0.9),
         predicted(0, "a", a=0.3, b=0.7),
         predicted(0, "a", a=0.9, b=0.1),
         predicted(1, "b", a=0.95, b=0.05),
         predicted(2, "b", a=0.2, b=0.8),
     ]
-    first, second = confident_mistakes(seen)
+    first, second = confident_mistakes(predictions)
     assert (first.text, first.label, first.predicted, first.confidence) == ("text 1", "b", "a", 0.95)
     assert (second.text, second.runs, second.tested) == ("text 0", 2, 3)
     assert second.confidence == pytest.approx(0.8)
-    assert len(confident_mistakes(seen, most=1)) == 1
+    assert len(confident_mistakes(predictions, most=1)) == 1
 
 
 def test_the_plane_is_that_of_principal_components_of_directions():
@@ -118,13 +118,13 @@ def test_the_hardest_classes_are_the_worst_pair_and_who_is_taken_for_them():
 
 
 def test_accuracy_within_some_labels_forbids_all_others():
-    seen = [
-        predicted(0, "a", a=0.3, b=0.2, c=0.5),  # c may not be said: right
+    predictions = [
+        predicted(0, "a", a=0.3, b=0.2, c=0.5),  # c may not be predicted: correct
         predicted(1, "b", a=0.5, b=0.4, c=0.1),  # wrong
         predicted(2, "c", a=0.1, b=0.1, c=0.8),  # not asked
     ]
-    assert accuracy_within(seen, {"a", "b"}) == 0.5
-    assert accuracy_within(seen, {"z"}) is None
+    assert accuracy_within(predictions, {"a", "b"}) == 0.5
+    assert accuracy_within(predictions, {"z"}) is None
 
 
 def test_the_mean_of_curves_with_the_same_places_is_their_mean():

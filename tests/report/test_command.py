@@ -33,8 +33,8 @@ def call(monkeypatch, capsys):
             main()
         except SystemExit as left:
             code = left.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
@@ -159,7 +159,7 @@ def made_up(tmp_path):
 
 
 def test_dev_and_test_rows_of_different_kinds_are_both_shown(made_up, call):
-    """Each by a score of its own."""
+    """Each by its own metric."""
     page = render_page(read_source(made_up))
     assert "measured on test rows and dev rows." in page
     assert "<dt>test rows, MAP × 100</dt><dd>25.00</dd>" in page
@@ -211,9 +211,9 @@ def test_a_single_run_on_a_file_shows_what_it_predicts_there(model, tmp_path, ca
     for name in ("mistakes", "confidence", "map", "geometry"):
         assert "new.jsonl" in read.texts[name]
     assert "Before training" in read.texts["map"]
-    code, _, errors = call("predict", model, data, "--out", tmp_path / "said.jsonl")
-    said = [json.loads(line)["label"] for line in (tmp_path / "said.jsonl").read_text().splitlines()]
-    wrong = [row["text"] for one, row in zip(said, rows, strict=True) if one != row["label"]]
+    code, _, errors = call("predict", model, data, "--out", tmp_path / "predicted.jsonl")
+    predicted = [json.loads(line)["label"] for line in (tmp_path / "predicted.jsonl").read_text().splitlines()]
+    wrong = [row["text"] for one, row in zip(predicted, rows, strict=True) if one != row["label"]]
     assert 0 < len(wrong) <= 10
     assert f"{len(wrong)} of 12 predictions wrong" in read.texts["confusion"]
     for row in rows:

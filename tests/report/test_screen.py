@@ -1,4 +1,4 @@
-"""The page in a real browser: it is drawn, in light and dark, and asks nobody for anything."""
+"""The page in a real browser: it is drawn in light and dark mode, and loads nothing."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The figures that sections show, against the records by hand."""
+"""The figures that sections show, against values computed from the records."""
 
 import json
 import re
@@ -70,11 +70,13 @@ def test_classes_are_not_compared_before_a_contender_has_run_on_all_sets_of_a_nu
 
 def test_runs_with_other_classes_all_count_in_the_confusion(source):
     """The first run, whose seed drew no text of the last class, hides no run that has some."""
-    cell, own = ("trec", 1000), runs(source, "trec", 1000, "supcon")
-    fewer = replace(own[0], labels=own[0].labels[:-1], confusion=[row[:-1] for row in own[0].confusion[:-1]])
-    counts = total_confusion(Source(source.plan, (fewer, *own[1:])), cell, "supcon")
-    assert counts.sum() == sum(map(sum, fewer.confusion)) + sum(sum(map(sum, run.confusion)) for run in own[1:])
-    assert counts[-1].sum() == sum(sum(run.confusion[-1]) for run in own[1:]) > 0
+    cell, selected = ("trec", 1000), runs(source, "trec", 1000, "supcon")
+    fewer = replace(
+        selected[0], labels=selected[0].labels[:-1], confusion=[row[:-1] for row in selected[0].confusion[:-1]]
+    )
+    counts = total_confusion(Source(source.plan, (fewer, *selected[1:])), cell, "supcon")
+    assert counts.sum() == sum(map(sum, fewer.confusion)) + sum(sum(map(sum, run.confusion)) for run in selected[1:])
+    assert counts[-1].sum() == sum(sum(run.confusion[-1]) for run in selected[1:]) > 0
 
 
 def test_full_marks_are_the_significant_differences(source):
@@ -95,11 +97,11 @@ def test_pairs_that_nobody_ran_are_missing_too(source):
 def test_the_head_counts_what_finished_and_adds_up_each_contender(source):
     figures = dict(summary_line(source))
     assert figures["Trials finished"] == "119 of 120"
-    own = [one for one in comparisons(source) if one.contender == "supcon"]
+    selected = [one for one in comparisons(source) if one.contender == "supcon"]
     assert figures["supcon, won / tied / lost"] == " / ".join(
-        str(sum(getattr(one, kind) for one in own)) for kind in ("wins", "ties", "losses")
+        str(sum(getattr(one, kind) for one in selected)) for kind in ("wins", "ties", "losses")
     )
-    assert figures["supcon, mean difference"] == f"{100 * np.mean([one.difference for one in own]):+.2f}"
+    assert figures["supcon, mean difference"] == f"{100 * np.mean([one.difference for one in selected]):+.2f}"
 
 
 def test_costs_are_means_beside_those_of_the_baseline(source):
@@ -142,8 +144,8 @@ def test_confidence_is_that_of_all_predictions(source):
 
 def test_f1_of_a_class_is_the_mean_over_the_runs_that_have_it(source):
     row = next(row for row in rows_of(per_class(source)) if row[0] == "location")
-    own = [one.per_class["location"] for one in runs(source, "trec", 100, "supcon")]
-    assert row[-1] == f"{100 * np.mean([entry['f1'] for entry in own if entry['support']]):.2f}"
+    selected = [one.per_class["location"] for one in runs(source, "trec", 100, "supcon")]
+    assert row[-1] == f"{100 * np.mean([entry['f1'] for entry in selected if entry['support']]):.2f}"
     assert int(row[1].replace(",", "")) == sum(
         one.per_class["location"]["support"] for one in runs(source, "trec", 100, "cross-entropy")
     )

@@ -76,10 +76,10 @@ def test_cosines_are_shares_of_all_pairs_of_all_runs(plain):
 
 
 def test_layers_are_means_over_the_runs(plain):
-    told = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(plain).code)
-    assert told[:3] == [f"before, layer {n}: {value:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
+    titles = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(plain).code)
+    assert titles[:3] == [f"before, layer {n}: {value:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
     mean = np.mean([0.05 + 0.01 * seed for seed in range(5)])
-    assert told[3:] == [f"simcse, layer {n}: {value - mean:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
+    assert titles[3:] == [f"simcse, layer {n}: {value - mean:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
     assert "before training" not in layers(plain).code
 
 
@@ -92,9 +92,9 @@ def test_where_all_are_trained_the_space_from_before_stands_once(plain):
         "Before training", "After training: before", "After training: simcse"
     ]  # fmt: skip
     assert "cosines of 4 positive and 8 random pairs" in body
-    told = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(trained).code)
-    assert told[:3] == [f"before training, layer {n}: {value:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
-    assert len(told) == 9
+    titles = re.findall(r"<title>([^<]*layer [^<]*)</title>", layers(trained).code)
+    assert titles[:3] == [f"before training, layer {n}: {value:.3f}" for n, value in enumerate((0.9, 0.6, 0.5))]
+    assert len(titles) == 9
 
 
 def test_without_folds_the_page_and_the_table_name_the_paired_test(plain, source):
@@ -137,7 +137,7 @@ def test_random_pairs_alone_are_told_to_be_alone(plain):
 
 def test_a_folder_is_an_encoder_by_its_card(tmp_path):
     assert not embeds(tmp_path)
-    for card, told in (
+    for card, expected in (
         ('{"labels": null, "task": {"kind": "plain"}}', True),
         ('{"labels": null, "task": {"kind": "scores"}}', True),
         ('{"labels": ["a", "b"], "task": {"kind": "classes"}}', False),
@@ -145,4 +145,4 @@ def test_a_folder_is_an_encoder_by_its_card(tmp_path):
         ('{"labels": null, "joined": true, "task": {"kind": "pairs"}}', False),
     ):
         (tmp_path / "nearfar.json").write_text(card)
-        assert embeds(tmp_path) == told
+        assert embeds(tmp_path) == expected

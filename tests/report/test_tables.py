@@ -1,4 +1,4 @@
-"""The tables for papers, against the records by hand."""
+"""The tables for papers, against values computed from the records."""
 
 import csv
 import io
@@ -113,7 +113,7 @@ def test_the_means_of_latex_have_its_own_signs(source):
 
 
 def test_one_run_has_no_mean_over_its_splits_and_no_deviation(source, tmp_path):
-    """Dev rows and test rows are no two data sets, and each task has a metric of its own."""
+    """Dev and test rows are not two data sets, and each task has its own metric."""
     shared = replace(source.records[0], contender="run", seed=0, fold=0, limit=None, texts=0)
     records = tuple(
         replace(shared, data=f"{task}, {split} rows", metric=metric, scores={metric: 0.5})
@@ -148,7 +148,7 @@ def test_a_single_data_set_is_concluded_by_its_own_verdict(source):
 
 
 def test_both_tests_are_named_where_some_data_sets_have_no_folds(source):
-    """Of one data set only the first fold is there, as with a test set of its own."""
+    """One data set has only the first fold, as with an official test set."""
     records = tuple(record for record in source.records if record.data != "cr" or record.fold == 0)
     cells = tuple(cell for cell in source.plan.cells if cell.data != "cr" or cell.fold == 0)
     mixed = Source(replace(source.plan, cells=cells), records)

@@ -48,8 +48,8 @@ def test_every_task_has_its_scores_curves_and_conflicts(run):
         assert f"{metrics['dev'][task][metric]:.4f}" in read.texts["scores"]
         assert re.search(rf"<li><svg.*?</svg>{task}</li>", page[page.index('id="curves"') :])
     text = read.texts["conflicts"]
-    for pair, own in metrics["surgery"].items():
-        assert f"{pair}{own['steps']}{own['conflicts']}{100 * own['conflicts'] / own['steps']:.1f}" in text
+    for pair, counts in metrics["surgery"].items():
+        assert f"{pair}{counts['steps']}{counts['conflicts']}{100 * counts['conflicts'] / counts['steps']:.1f}" in text
 
 
 def test_the_mean_and_the_settings_of_all_tasks_are_told(run):
