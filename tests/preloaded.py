@@ -1,7 +1,8 @@
 """Child processes that begin with everything imported: a start costs a fork instead of seconds of imports.
 
-The trials of studies that tests run in their own process are served by such children. Studies that are started as a
-command, and those within :func:`fresh_workers`, start their processes as users do.
+The trials of studies that tests run in their own process are served by such children, and commands that tests stop or
+kill are such children. Studies within :func:`fresh_workers`, and commands that are started with :mod:`subprocess`, start
+their processes as users do.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import contextlib
 import importlib.util
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkContext, ForkServerContext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 from unittest.mock import patch
@@ -45,11 +49,11 @@ class PreloadedWorker:
     ) -> None:
         assert list(command[:3]) == [sys.executable, "-m", WORKER], command
         assert start_new_session
-        context = children()
+        context: ForkContext | ForkServerContext = multiprocessing.get_context("fork") if _forked else children()
         stdin, to_worker = context.Pipe(duplex=False)
         from_worker, stdout = context.Pipe(duplex=False)
         ended = [stdin, stdout, Connection(os.dup(stderr.fileno()), readable=False)]
-        self._process = context.Process(target=_serve, args=(list(command[3:]), dict(env), *ended))
+        self._process = context.Process(target=_serve, args=(Path.cwd(), list(command[3:]), dict(env), *ended))
         self._process.start()
         for connection in ended:
             connection.close()
@@ -67,17 +71,16 @@ class PreloadedWorker:
         return self._process.exitcode
 
 
-def _serve(
-    arguments: list[str], environment: dict[str, str], stdin: Connection, stdout: Connection, stderr: Connection
-) -> None:
+def _serve(folder: Path, arguments: list[str], environment: dict[str, str], *standard: Connection) -> None:
     import torch
 
     from nearfar.experiments import worker
 
     os.setsid()
-    for place, connection in enumerate((stdin, stdout, stderr)):
+    os.chdir(folder)
+    for place, connection in enumerate(standard):
         os.dup2(connection.fileno(), place)
-        connection.close()
+    os.closerange(3, 256)  # nothing of other workers: theirs must end when the driver ends
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
@@ -85,6 +88,59 @@ def _serve(
     sys.argv = [WORKER, *arguments]
     os.write(1, b"\n")
     worker.main()
+
+
+class PreloadedCommand:
+    """What :class:`subprocess.Popen` is to a test that stops ``nearfar`` or kills it, for a process that is forked."""
+
+    def __init__(self, *words: str | Path) -> None:
+        self.stderr = tempfile.NamedTemporaryFile("r", encoding="utf-8", prefix="nearfar-test-")  # noqa: SIM115
+        arguments = (Path.cwd(), self.stderr.name, list(map(str, words)))
+        self._process = children().Process(target=_command, args=arguments)
+        self._process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        if self.poll() is None:
+            os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        assert self._process.exitcode is not None, "it still runs"
+        return self._process.exitcode
+
+    def communicate(self, timeout: float | None = None) -> tuple[None, str]:
+        self.wait(timeout)
+        with self.stderr:
+            return None, self.stderr.read()
+
+
+_forked = False
+"""Whether this process is a :class:`PreloadedCommand`, from which workers are forked directly."""
+
+
+def _command(folder: Path, errors: str, words: list[str]) -> None:
+    from nearfar.cli import main
+
+    global _forked
+    _forked = True
+    os.chdir(folder)
+    with open(os.devnull, "wb") as nowhere, open(errors, "ab") as file:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["nearfar", *words]
+    with preloaded_workers():
+        main()
 
 
 @contextlib.contextmanager

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.test_commands import call
 from tests.experiments.studies import contents, end, events, texts, wait_for
+from tests.preloaded import PreloadedCommand
 
 import nearfar
 from nearfar.experiments.records import read_plan, read_records, scores_of
@@ -87,9 +86,7 @@ def test_a_tune_that_was_stopped_goes_on_and_ends_as_if_it_had_not(undisturbed, 
     monkeypatch.chdir(tmp_path)
     texts(tmp_path)
     words = ["tune", "t.jsonl", *SMALL, "--workers", "1"]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "nearfar", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    driver = PreloadedCommand(*words)
     try:
         wait_for(tmp_path / "tuned", 2, "finished", driver)
         driver.send_signal(signal.SIGINT)

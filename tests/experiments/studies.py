@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nearfar.experiments.records import JOURNAL, MEASURED, RECORD, TRIALS
 from nearfar.experiments.worker import LOG
+from tests.preloaded import PreloadedCommand
 
 WORDS = {"fruit": ("apple", "pear", "plum", "cherry"), "tool": ("hammer", "saw", "drill", "file")}
 CLOCKS = ("seconds", "texts_per_second", "encoding_seconds")
@@ -100,6 +101,7 @@ def in_process(*words: str | Path) -> tuple[int, str, str]:
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    """Start a study as a user does, to be stopped or killed."""
     return subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -108,7 +110,9 @@ def events(study: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wait_for(study: Path, number: int, event: str, process: subprocess.Popen[str], seconds: float = 120) -> None:
+def wait_for(
+    study: Path, number: int, event: str, process: subprocess.Popen[str] | PreloadedCommand, seconds: float = 120
+) -> None:
     """Until so many events of a kind are in the log of a study."""
     limit = time.monotonic() + seconds
     while sum(entry["event"] == event for entry in events(study)) < number:
@@ -117,7 +121,7 @@ def wait_for(study: Path, number: int, event: str, process: subprocess.Popen[str
         time.sleep(0.02)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str] | PreloadedCommand) -> None:
     """Kill a process that was started here, and let go of its pipe."""
     process.kill()
     process.wait()

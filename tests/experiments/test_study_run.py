@@ -29,7 +29,7 @@ from nearfar.experiments.study_schema import Search
 from nearfar.experiments.trial_runner import ATTEMPTS, AllTrials, exclusive
 from nearfar.experiments.worker import give_back
 from tests.experiments.studies import contents, end, events, kill, nearfar, small_study, start, wait_for
-from tests.preloaded import fresh_workers
+from tests.preloaded import PreloadedCommand, fresh_workers
 
 ONE_SEED = ("[2, 16]", "[2]")
 
@@ -211,12 +211,12 @@ def test_a_study_that_was_killed_again_and_again_ends_as_if_it_had_not(undisturb
     file, chance = small_study(tmp_path, ONE_SEED), random.Random(7)
     study = tmp_path / "study"
     for round_ in range(2):
-        driver = start("run", file, "--workers", "2")
+        driver = PreloadedCommand("study", "run", file, "--workers", "2")
         wait_for(study, len(finished(study)) + 1, "finished", driver)
         time.sleep(chance.random() / 4)
         end(driver)
         assert len(finished(study)) < 6, f"round {round_} came too late"
-    driver = start("run", file, "--workers", "2")
+    driver = PreloadedCommand("study", "run", file, "--workers", "2")
     begun = sum(entry["event"] == "started" for entry in events(study))
     wait_for(study, begun + 1, "started", driver)
     victim = int(str([entry for entry in events(study) if entry["event"] == "started"][-1]["process"]))
@@ -245,7 +245,7 @@ def test_a_trial_that_kills_its_process_every_time_is_given_up(tmp_path):
     """After some attempts it is a failed trial like any other; here its process is killed whenever it begins."""
     file = small_study(tmp_path, ONE_SEED, ("epochs = 1", "epochs = 200"))
     study = tmp_path / "study"
-    driver = start("run", file, "--workers", "1")
+    driver = PreloadedCommand("study", "run", file, "--workers", "1")
     for attempt in range(ATTEMPTS):
         wait_for(study, attempt + 1, "started", driver)
         kill(int(str(events(study)[-1]["process"])))
@@ -264,7 +264,7 @@ def test_a_trial_that_kills_its_process_every_time_is_given_up(tmp_path):
 def test_a_second_process_may_not_run_the_same_study(tmp_path):
     """It says so; the first goes on, and Ctrl-C ends it with a word on how to go on."""
     file = small_study(tmp_path, ("epochs = 1", "epochs = 200"))
-    first = start("run", file, "--workers", "1")
+    first = PreloadedCommand("study", "run", file, "--workers", "1")
     wait_for(tmp_path / "study", 1, "started", first)
     second = nearfar("run", file)
     assert second.returncode == 1
