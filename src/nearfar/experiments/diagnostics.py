@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nearfar.experiments.results import ClassFigures, Space
+from nearfar.experiments.records import Record
+from nearfar.experiments.results import Space
 from nearfar.seeds import generator
 
 if TYPE_CHECKING:
@@ -64,17 +66,14 @@ def prediction_lines(
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
 
 
-def class_figures(report: ClassReport, labels: Sequence[str]) -> ClassFigures:
-    """Scores, figures of each class and the confusion, as a record has them."""
-    return {
-        "scores": report.scores,
-        "per_class": {
-            name: {key if key != "texts" else "support": value for key, value in row.items()}
-            for name, row in report.per_class.items()
-        },
-        "labels": list(labels),
-        "confusion": report.confusion.tolist(),
+def with_class_figures(record: Record, report: ClassReport, labels: Sequence[str]) -> Record:
+    """The record with scores, figures of each class and the confusion."""
+    per_class = {
+        name: {key if key != "texts" else "support": value for key, value in row.items()}
+        for name, row in report.per_class.items()
     }
+    confusion: list[list[int]] = report.confusion.tolist()
+    return replace(record, scores=report.scores, per_class=per_class, labels=list(labels), confusion=confusion)
 
 
 def pretrained_vectors(encoder: str, card: Card, records: Records, *, batch_size: int) -> NDArray[np.float32]:

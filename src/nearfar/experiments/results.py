@@ -1,8 +1,8 @@
-"""The types of what trials leave: points of a search, scores, spaces, predictions."""
+"""Types of what records have: settings, points of a search, spaces."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 Setting: TypeAlias = str | int | float | bool
 Settings: TypeAlias = dict[str, Setting]
@@ -39,30 +39,3 @@ class Space(TypedDict):
     texts: int
     positives: int
     """Positive pairs that were measured."""
-
-
-class ClassFigures(TypedDict):
-    """What predictions of classes are worth."""
-
-    scores: dict[str, float]
-    per_class: dict[str, dict[str, float]]
-    labels: list[str]
-    confusion: list[list[int]]
-
-
-class Result(TypedDict, total=False):
-    """What a finished trial has come to: fields of its :class:`Record`."""
-
-    settings: Settings
-    searched: list[SearchPoint]
-    scores: dict[str, float]
-    per_class: dict[str, dict[str, float]]
-    labels: list[str]
-    confusion: list[list[int]]
-    geometry: dict[str, dict[str, float]]
-    space: dict[str, Space]
-    before: dict[str, float]
-    texts: int
-    test: int
-    notes: list[str]
-    recipe: dict[str, Any]

@@ -31,9 +31,8 @@ class StudyStatus:
 class Outcome:
     """What became of a study."""
 
-    folder: Path
-    plan: Plan
     ran: int
+    """Trials that this call has run."""
     failed: tuple[Record, ...] = ()
 
 
@@ -74,7 +73,7 @@ def run_study(
             watcher.message(note)
         ran = runner.run_all(retry_failed=retry_failed)
     failed = {record.id: record for record in reversed(read_records(out)) if not record.done}
-    return Outcome(out, status.planned.plan, ran, tuple(reversed(failed.values())))
+    return Outcome(ran, tuple(reversed(failed.values())))
 
 
 def _sharing(planned: Planned) -> list[str]:

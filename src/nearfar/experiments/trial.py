@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -94,9 +94,13 @@ class Trial:
             fold=self.fold,
         )
 
+    def done(self) -> Record:
+        """The record of a trial that has finished, with nothing in it yet."""
+        return Record(**asdict(self.cell), metric=self.metric, kind=self.kind, status="done")
+
     def failed(self, reason: str) -> Record:
         """The record of a trial that came to nothing."""
-        return Record(**asdict(self.cell), metric=self.metric, kind=self.kind, status="failed", reason=reason)
+        return replace(self.done(), status="failed", reason=reason)
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from nearfar.data import Records
 from nearfar.experiments.diagnostics import (
-    class_figures,
     geometry,
     map_sample,
     prediction_lines,
     pretrained,
     pretrained_vectors,
     same_class_pairs,
+    with_class_figures,
 )
-from nearfar.experiments.records import MAP, PREDICTIONS, map_bytes
-from nearfar.experiments.results import Files, Result
+from nearfar.experiments.records import MAP, PREDICTIONS, Record, map_bytes
+from nearfar.experiments.results import Files
 from nearfar.experiments.rows import Split, columns_of
 from nearfar.experiments.suites import Examined, examine
 from nearfar.experiments.trial import Trial
@@ -39,8 +40,8 @@ _VECTORS: dict[Key, NDArray[np.float32]] = {}
 _EXAMINED: dict[Key, Examined] = {}
 
 
-def measure_classes(trial: Trial, model: Model, part: Split, encoder: str) -> tuple[Result, Files]:
-    """Predictions, what they are worth, and how the vectors of the test texts moved from those of the ``encoder``."""
+def measure_classes(record: Record, trial: Trial, model: Model, part: Split) -> tuple[Record, Files]:
+    """Predictions, what they are worth, and how the vectors of the test texts moved from the pretrained encoder."""
     import torch
 
     from nearfar.encoding import tokenize
@@ -64,24 +65,18 @@ def measure_classes(trial: Trial, model: Model, part: Split, encoder: str) -> tu
     )
     files = {PREDICTIONS: prediction_lines(test, part.rows, [labels[number] for number in truth], answers)}
     sample = map_sample(len(test), trial.seed, trial.fold)
-    after, rows = both[sample, len(labels) :].numpy(), test.take(sample)
+    after, rows, encoder = both[sample, len(labels) :].numpy(), test.take(sample), record.recipe["encoder"]["name"]
     before = _remembered(
         _VECTORS, _key(model, encoder, rows), lambda: pretrained_vectors(encoder, card, rows, batch_size=BATCH)
     )
     pairs = same_class_pairs(truth[sample], trial.seed)
-    figures = class_figures(class_report(truth, predicted, labels), labels)
     if trial.keeps_map:
         files[MAP] = map_bytes([part.rows[place] for place in sample], before, after)
-    return {
-        "scores": figures["scores"],
-        "per_class": figures["per_class"],
-        "labels": figures["labels"],
-        "confusion": figures["confusion"],
-        "geometry": {"before": geometry(before, pairs), "after": geometry(after, pairs)},
-    }, files
+    moved = {"before": geometry(before, pairs), "after": geometry(after, pairs)}
+    return replace(with_class_figures(record, class_report(truth, predicted, labels), labels), geometry=moved), files
 
 
-def measure_pairs(model: Model, part: Split) -> tuple[Result, Files]:
+def measure_pairs(record: Record, model: Model, part: Split) -> tuple[Record, Files]:
     """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its rows."""
     from nearfar.evaluation import PairReport, score_pairs
     from nearfar.pipeline.evaluate import card_thresholds, measure
@@ -106,8 +101,8 @@ def measure_pairs(model: Model, part: Split) -> tuple[Result, Files]:
     columns["predicted"] = [row[0] if len(row) == 1 else row for row in cosines]
     entries = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-    result: Result = {"scores": {name: float(value) for name, value in report.scores.items()}, "notes": [*notes, *more]}
-    return result, {PREDICTIONS: lines.encode()}
+    scores = {name: float(value) for name, value in report.scores.items()}
+    return replace(record, scores=scores, notes=[*notes, *more]), {PREDICTIONS: lines.encode()}
 
 
 def examine_pretrained(model: Model, encoder: str, test: Records) -> Examined:

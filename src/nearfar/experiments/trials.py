@@ -8,7 +8,8 @@ import os
 import resource
 import time
 import tomllib
-from collections.abc import Mapping
+import traceback
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from nearfar.data import Records
 from nearfar.errors import NearfarError
 from nearfar.experiments.records import JOURNAL, PREDICTIONS, Record, journals
-from nearfar.experiments.results import Files, Result
+from nearfar.experiments.results import Files
 from nearfar.experiments.rows import Split, digest_of, rows_of, split
 from nearfar.experiments.runs import recipe_of, train, train_tasks
 from nearfar.experiments.search import choose_settings
@@ -40,15 +41,17 @@ def perform(trial: Trial, scratch: Path, rows: Rows | None = None) -> tuple[Reco
         rows: those of the data set and of its official test set; None reads them.
     """
     began, spent = time.perf_counter(), time.process_time()
-    _reset_peak()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # lets the peak of the memory begin anew
     files: Files = {}
     try:
-        result, files = _perform(trial, scratch, rows)
-        record = replace(trial.failed(""), status="done", reason=None, **result)
+        record, files = _perform(trial, scratch, rows)
     except NearfarError as error:
         record = trial.failed(reason_of(error, scratch))
     except Exception as error:  # a fault of the trial must not be the end of the others
-        record = trial.failed(f"{type(error).__name__}: {error}{_innermost_line(error)}")
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        record = trial.failed(f"{type(error).__name__}: {error} ({place})")
     import torch
 
     from nearfar.pipeline.card import versions
@@ -76,62 +79,66 @@ def reason_of(error: NearfarError, scratch: Path) -> str:
     return str(error).replace(f"{scratch}/", "")
 
 
-def _perform(trial: Trial, scratch: Path, rows: Rows | None) -> tuple[Result, Files]:
+def _perform(trial: Trial, scratch: Path, rows: Rows | None) -> tuple[Record, Files]:
+    out = scratch / "model"
     if trial.kind == TASKS:
-        return _tasks(trial, scratch / "model")
-    records, official = rows if rows is not None else rows_of(trial.source)
-    if rows is None and digest_of(records, official) != trial.digest:
-        raise NearfarError(f"{trial.source.file}: the rows have changed since the study began; run the study again.")
-    records = replace(records, source=trial.source.given)  # as the study has it, which is what messages name
-    part = split((records, official), trial)
-    result, files = (_trained if trial.source.pairs is None else _encoder)(trial, part, scratch)
-    _check_finite(result["scores"])
-    return result, files
+        record, files = _tasks(trial, out)
+    else:
+        records, official = rows if rows is not None else rows_of(trial.source)
+        if rows is None and digest_of(records, official) != trial.digest:
+            message = "the rows have changed since the study began; run the study again."
+            raise NearfarError(f"{trial.source.file}: {message}")
+        records = replace(records, source=trial.source.given)  # as the study has it, which is what messages name
+        part = split((records, official), trial)
+        record, files = (_trained if trial.source.pairs is None else _encoder)(trial, part, out)
+    for name, score in record.scores.items():
+        if not math.isfinite(score):
+            raise NearfarError(f"the score {name} is {score}; the model computes no numbers.")
+    return record, files
 
 
-def _trained(trial: Trial, part: Split, scratch: Path) -> tuple[Result, Files]:
+def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     """A model that is trained and tested on rows of one kind, with the settings that its search chooses."""
     from nearfar.encoding import load
 
-    result: Result = {"settings": {}, "searched": [], "texts": len(part.train), "test": len(part.test)}
+    record = replace(trial.done(), texts=len(part.train), test=len(part.test))
     if trial.search is not None:
-        result["settings"], result["searched"] = choose_settings(trial, part.train, scratch)
-    out = scratch / "model"
-    train(trial, result["settings"], part.train, out)
-    model = load(out)
-    result["recipe"] = recipe = _recipe(out, trial.source)
+        settings, points = choose_settings(trial, part.train, out.parent)
+        record = replace(record, settings=settings, searched=points)
+    train(trial, record.settings, part.train, out)
+    record, model = replace(record, recipe=_recipe(out, trial.source)), load(out)
     if model.labels is not None:
-        measured, files = measure_classes(trial, model, part, recipe["encoder"]["name"])
+        record, files = measure_classes(record, trial, model, part)
     else:
-        measured, files = measure_pairs(model, part)
-    return {**result, **measured}, {JOURNAL: _journal(out), **files}
+        record, files = measure_pairs(record, model, part)
+    return record, {JOURNAL: _journal(out), **files}
 
 
-def _encoder(trial: Trial, part: Split, scratch: Path) -> tuple[Result, Files]:
+def _encoder(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     """An encoder, trained or not, on scored pairs: scores and geometry beside those of the pretrained encoder."""
     rows = random_letters(part.train, trial.seed) if trial.random_letters else part.train
     notes, journal = list[str](), b""
     if trial.untrained is None:
         from nearfar.encoding import load
 
-        out = scratch / "model"
         train(trial, {}, rows, out)
         model, recipe, journal = load(out), _recipe(out, trial.source), _journal(out)
     else:
         model, recipe, notes = _untrained(trial, rows)
     before = examine_pretrained(model, recipe["encoder"]["name"], part.test)
     after = before if trial.untrained == "as-is" else examine(model, part.test, batch_size=BATCH)
-    result: Result = {
-        "texts": 0 if trial.untrained == "as-is" else len(rows),
-        "test": len(part.test),
-        "recipe": recipe,
-        "scores": after.scores,
-        "before": before.scores,
-        "notes": [*notes, *after.notes],
-        "geometry": {"before": before.geometry, "after": after.geometry},
-        "space": {"before": before.space, "after": after.space},
-    }
-    return result, {PREDICTIONS: b"", JOURNAL: journal}
+    record = replace(
+        trial.done(),
+        texts=0 if trial.untrained == "as-is" else len(rows),
+        test=len(part.test),
+        recipe=recipe,
+        scores=after.scores,
+        before=before.scores,
+        notes=[*notes, *after.notes],
+        geometry={"before": before.geometry, "after": after.geometry},
+        space={"before": before.space, "after": after.space},
+    )
+    return record, {PREDICTIONS: b"", JOURNAL: journal}
 
 
 def _untrained(trial: Trial, rows: Records) -> tuple[Model, Values, list[str]]:
@@ -150,26 +157,18 @@ def _untrained(trial: Trial, rows: Records) -> tuple[Model, Values, list[str]]:
     return model, {"encoder": encoder, "untrained": trial.untrained}, notes
 
 
-def _tasks(trial: Trial, out: Path) -> tuple[Result, Files]:
+def _tasks(trial: Trial, out: Path) -> tuple[Record, Files]:
     """Several tasks in one model: the score of each on its dev rows, and the mean."""
     scores, rows = train_tasks(trial, out)
-    _check_finite(scores)
-    result: Result = {"scores": {**scores, MEAN: fmean(scores.values())}, "test": rows, "recipe": dict(trial.values)}
-    return result, {JOURNAL: (out / JOURNAL).read_bytes()}
-
-
-def _check_finite(scores: Mapping[str, float]) -> None:
-    for name, score in scores.items():
-        if not math.isfinite(score):
-            raise NearfarError(f"the score {name} is {score}; the model computes no numbers.")
+    scores[MEAN] = fmean(scores.values())
+    return replace(trial.done(), scores=scores, test=rows, recipe=trial.values), {JOURNAL: (out / JOURNAL).read_bytes()}
 
 
 def _recipe(out: Path, source: Source) -> Values:
     """The recipe of a finished run with nothing left open, and with the rows as the study names them."""
     recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
-    columns = {key: value for key, value in source.layout.items() if value is not None}
     kept = {key: value for key, value in recipe["data"].items() if key in ("dev", "limit", "per_class")}
-    recipe["data"] = {"train": source.given, **columns, **kept}
+    recipe["data"] = {"train": source.given, **source.layout, **kept}
     return recipe
 
 
@@ -185,26 +184,8 @@ def _journal(out: Path) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _innermost_line(error: BaseException) -> str:
-    """Where an unforeseen error comes from."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    return f" ({Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno})"
-
-
-def _reset_peak() -> None:
-    """Let the peak of the memory begin anew, where the system can do that."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
 def _peak() -> float:
-    """The highest memory of this process in MB, since :func:`_reset_peak` where that is known."""
+    """The highest memory of this process in MB, since it was reset where the system can do that."""
     try:
         status = Path(f"/proc/{os.getpid()}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -48,7 +48,7 @@ def add_predictions(
     files = {PREDICTIONS: diagnostics.prediction_lines(records, range(len(records)), names, outputs)}
     metric = source.plan.metric if source.plan.metric in report.scores else "f1_weighted"
     record = replace(RUN, id="data", data=Path(records.source).name, contender=source.plan.baseline, metric=metric)
-    record = replace(record, test=len(records), **diagnostics.class_figures(report, labels))
+    record = diagnostics.with_class_figures(replace(record, test=len(records)), report, labels)
     notes = ["no map: the task compares two texts, and a pair has no vector of its own"]
     if model.card.joined or not predictor.paired:
         geometry, vectors, notes = _geometry(source.home, model, predictor, records, truth, batch_size)
