@@ -22,7 +22,7 @@ from nearfar.errors import OutputError
 from nearfar.experiments import study_runner
 from nearfar.experiments.comparisons import compare_all
 from nearfar.experiments.estimates import _drawn, _Pace, _Steps, _whole
-from nearfar.experiments.local_executor import cores, shares
+from nearfar.experiments.local_executor import LocalExecutor, cores
 from nearfar.experiments.records import find_record, read_plan, read_records, scores_of, write_record
 from nearfar.experiments.study_runner import run_study, study_status
 from nearfar.experiments.study_schema import Search
@@ -370,11 +370,11 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
 
 def test_cores_are_shared_out():
     """More processes have fewer threads each, never none, and there are no more processes than trials."""
-    assert shares(1, 4, 2) == (1, 2)
-    assert shares(1_000, None, None) == (cores(), 1)
-    assert shares(1_000, 10_000, None) == (1_000, 1)
-    assert shares(1, None, None, total=1_000) == (1, 1), "a study that is continued keeps its threads"
-    assert shares(1, None, None) == (1, cores())
+    assert LocalExecutor(4, 2).shares(1) == (1, 2)
+    assert LocalExecutor().shares(1_000) == (cores(), 1)
+    assert LocalExecutor(10_000).shares(1_000) == (1_000, 1)
+    assert LocalExecutor().shares(1, 1_000) == (1, 1), "a study that is continued keeps its threads"
+    assert LocalExecutor().shares(1) == (1, cores())
 
 
 def test_what_was_recorded_is_readable_by_other_tools(undisturbed):

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from nearfar.data import SIZES, Records
 from nearfar.errors import NearfarError, counted
-from nearfar.experiments.local_executor import LocalExecutor, shares
+from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Record, find_record
 from nearfar.experiments.rows import split
 from nearfar.experiments.runs import train
@@ -29,7 +29,7 @@ STEPS = 4
 
 def estimate(planned: Planned, waiting: Sequence[str], out: Path, executor: LocalExecutor) -> str:
     """One sentence: how long the waiting trials will take, about, and how that is known."""
-    number, threads = shares(len(waiting), executor.workers, executor.threads, total=len(planned.trials))
+    number, threads = executor.shares(len(waiting), len(planned.trials))
     trials = [planned.trials[name] for name in waiting]
     done = [record for name in planned.trials if (record := find_record(out, name)) is not None and record.done]
     how = f"in {counted(number, 'process', 'processes')} of {counted(threads, 'thread')}"

@@ -29,20 +29,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def shares(trials: int, workers: int | None, threads: int | None, *, total: int | None = None) -> tuple[int, int]:
-    """How many processes, and how many threads each has.
-
-    The threads follow from the ``total`` of a study and not from the trials that are left, nor from the processes: they
-    decide about the last digits of all numbers, which a study that is continued must not change.
-
-    >>> shares(100, None, 3)[1], shares(1, 8, 1), shares(1_000, 1, None)
-    (3, (1, 1), (1, 1))
-    """
-    available = cores()
-    each = threads or max(1, available // max(1, total or trials))
-    return max(1, min(workers or max(1, available // each), trials)), each
-
-
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
@@ -97,37 +83,43 @@ class LocalExecutor:
     threads: int | None = None
     """Of each process; None for one, and more where the study has fewer trials than there are cores."""
 
-    def processes(self, trials: int, total: int) -> int:
-        """How many of so many trials run side by side."""
-        return shares(trials, self.workers, self.threads, total=total)[0]
+    def shares(self, trials: int, total: int | None = None) -> tuple[int, int]:
+        """How many processes run so many trials, and how many threads each has.
+
+        The threads follow from the ``total`` of a study and not from the trials that are left, nor from the processes:
+        they decide about the last digits of all numbers, which a study that is continued must not change.
+
+        >>> LocalExecutor(threads=3).shares(100)[1], LocalExecutor(8, 1).shares(1), LocalExecutor(1).shares(1_000)
+        (3, (1, 1), (1, 1))
+        """
+        available = cores()
+        each = self.threads or max(1, available // max(1, total or trials))
+        return max(1, min(self.workers or max(1, available // each), trials)), each
 
     def run(self, work: Work, report: Report) -> None:
         """Run all trials; a process that dies costs its own trial only, which is begun again."""
         (work.folder / SCRATCH).mkdir(parents=True, exist_ok=True)
         with selectors.DefaultSelector() as selector:
-            pool = _Pool(
-                work, report, selector, *shares(len(work.trials), self.workers, self.threads, total=work.total)
-            )
+            pool = _Pool(work, report, selector)
             try:
-                pool.run()
+                pool.run(*self.shares(len(work.trials), work.total))
             finally:
-                pool.stop_all()
+                for place in list(pool.workers):
+                    pool.stop(place)
 
 
 class _Pool:
     """The processes, the trials that wait for one, and how often each was begun."""
 
-    def __init__(
-        self, work: Work, report: Report, selector: selectors.BaseSelector, processes: int, threads: int
-    ) -> None:
-        self.work, self.report, self.selector = work, report, selector
-        self.processes, self.threads = processes, threads
+    def __init__(self, work: Work, report: Report, selector: selectors.BaseSelector) -> None:
+        self.work, self.report, self.selector, self.threads = work, report, selector, 1
         self.waiting = deque(work.trials)
         self.attempts = dict.fromkeys((trial.id for trial in work.trials), 0)
         self.workers: dict[int, _Worker] = {}
 
-    def run(self) -> None:
-        for place in range(self.processes):
+    def run(self, processes: int, threads: int) -> None:
+        self.threads = threads
+        for place in range(processes):
             self.start(place)
         while any(worker.trial is not None for worker in self.workers.values()):
             for key, _ in self.selector.select():
@@ -171,10 +163,6 @@ class _Pool:
     def stop(self, place: int) -> None:
         self.selector.unregister(self.workers[place].output)
         self.workers.pop(place).end()
-
-    def stop_all(self) -> None:
-        for place in list(self.workers):
-            self.stop(place)
 
 
 def _start(study: Path, place: int, threads: int) -> _Worker:

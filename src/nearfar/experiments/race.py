@@ -268,7 +268,7 @@ class Race:
 
     def processes(self, trials: Sequence[Trial]) -> int:
         """How many trials run side by side."""
-        return self.executor.processes(len(trials), len(self.trials))
+        return self.executor.shares(len(trials), len(self.trials))[0]
 
     def check_first(self) -> None:
         """Give up a first fold that is going to take too long, rather than wait until the time is over."""

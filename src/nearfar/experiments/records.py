@@ -154,6 +154,11 @@ class Record:
         """The data set with its size, as tables have it."""
         return cell_name(self.data, self.limit)
 
+    def path(self, name: str) -> Path:
+        """A file of the trial."""
+        assert self.folder is not None, "this record was not read from a study"
+        return self.folder / name
+
 
 def cell_name(data: str, limit: int | None) -> str:
     """A data set with its size.
@@ -294,19 +299,19 @@ def read_predictions(record: Record) -> list[dict[str, Any]]:
     ``predicted`` and ``probabilities`` by label for classes; ``label`` or ``score`` and ``predicted``, the cosine, for
     pairs; for triplets ``anchor``, ``positive``, ``negative`` and both cosines. None for scored pairs of other files.
     """
-    return _lines(_folder(record) / PREDICTIONS)
+    return _lines(record.path(PREDICTIONS))
 
 
 def read_journal(record: Record) -> list[dict[str, Any]]:
     """The entries of the run's journal."""
-    return _lines(_folder(record) / JOURNAL)
+    return _lines(record.path(JOURNAL))
 
 
 def read_map(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]] | None:
     """(m,) rows in the data file and (m, d), (m, d) their vectors before and after training; None where not kept."""
     from safetensors.numpy import load_file
 
-    path = _folder(record) / MAP
+    path = record.path(MAP)
     if not path.is_file():
         return None
     tensors = load_file(path)
@@ -349,11 +354,6 @@ def read_plan(study: Path) -> Plan:
 def plan_text(plan: Plan) -> str:
     """A plan, as :func:`read_plan` reads it."""
     return json.dumps({"format": FORMAT, **asdict(plan)}, indent=1, ensure_ascii=False) + "\n"
-
-
-def _folder(record: Record) -> Path:
-    assert record.folder is not None, "this record was not read from a study"
-    return record.folder
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
