@@ -113,9 +113,9 @@ def pool_and_test(folder: Path, *, at_most: int = TEST_TEXTS) -> tuple[Records, 
     else:
         pool, test = (read(str(folder / f"{part}.jsonl.gz"), need="label") for part in ("train", "test"))
     test = test.take(limit(test, at_most, seed=SPLIT_SEED))
-    seen = set(test.keys())
+    seen = set(test.normalized_texts())
     fresh = []
-    for row, key in enumerate(pool.keys()):
+    for row, key in enumerate(pool.normalized_texts()):
         if key not in seen:
             fresh.append(row)
             seen.add(key)

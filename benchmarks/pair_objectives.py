@@ -268,8 +268,8 @@ def train(
     assert summary.progress is not None
     best = summary.progress.best
     more = {"best_step": best["step"] if best else summary.progress.step, "threads": get_num_threads()}
-    dev = summary.reports["dev"]
-    return dev, summary.reports["test"] if files.corpus is None else searched(load(str(out)), files), more
+    dev = summary.report("dev")
+    return dev, summary.report("test") if files.corpus is None else searched(load(str(out)), files), more
 
 
 def recipe_values(values: Values, files: Files, seed: int, task: Task, settings: argparse.Namespace) -> Values:

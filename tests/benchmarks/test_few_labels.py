@@ -75,8 +75,8 @@ def test_drawing_again_gives_the_same_bytes(drawn, tmp_path):
 def test_no_text_of_the_pool_is_tested_and_none_is_there_twice(drawn, tmp_path):
     for data in ("trec", "cr"):
         pool, test = few_labels.pool_and_test(tmp_path / "source" / data)
-        assert not set(pool.keys()) & set(test.keys())
-        assert len(set(pool.keys())) == len(pool)
+        assert not set(pool.normalized_texts()) & set(test.normalized_texts())
+        assert len(set(pool.normalized_texts())) == len(pool)
     pool, test = few_labels.pool_and_test(tmp_path / "source/trec")
     assert (len(pool), len(test)) == (60, 3)
 
