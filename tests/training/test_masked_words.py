@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from nearfar.batching import FileOrder
-from nearfar.encoding import build, tokenize
+from nearfar.encoding import EncoderNoise, build, tokenize
 from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.errors import SettingError
 from nearfar.objectives import BatchSoftmax, CrossEntropy
@@ -25,7 +25,8 @@ MLM = Term("mlm", WEIGHT, CrossEntropy(), "masked-words")
 
 
 def learner_and_feed(*, mlm: bool = True, texts: list[str] | None = None, **settings: Any) -> tuple[LossModule, Loader]:
-    built = build("toy", classes=None, seed=1, **settings)
+    noise = EncoderNoise(**{name: settings.pop(name) for name in ("drophead", "cutoff") if name in settings})
+    built = build("toy", classes=None, seed=1, noise=noise, **settings)
     texts = texts or ["word " * (2 + n % 5) + f"number {n}" for n in range(ROWS)]
     table = tokenize(built.tokenizer, [texts], max_length=32)
     every = np.arange(len(texts))
