@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -45,6 +45,21 @@ OPTIONAL = (EXTRAS, "2_Dense", "3_Dense", "2_Normalize", "3_Normalize", "4_Norma
 """Parts of the layout that not every model has; those of an earlier model are removed."""
 
 
+class TaskSpec(TypedDict, total=False):
+    """What a model was trained for, in its card."""
+
+    kind: str
+    """The row type, or ``tasks`` for a model of several tasks."""
+    low: float
+    high: float
+    """The range of the training scores."""
+    threshold: float | None
+    accuracy_threshold: float | None
+    """The decision thresholds of positive pairs, by F1 and by accuracy of the dev rows."""
+    shared_layer: bool
+    tasks: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Card:
     """What nearfar needs to use a folder; everything else is in the ordinary files."""
@@ -60,8 +75,7 @@ class Card:
     transform: TransformSpec | None = None
     """The map behind the pooling; None without one."""
     objective: dict[str, Any] = field(default_factory=dict)
-    task: dict[str, Any] = field(default_factory=dict)
-    """What the model was trained for: the row type, the range of the scores, the threshold of a positive pair."""
+    task: TaskSpec = field(default_factory=TaskSpec)
     versions: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 

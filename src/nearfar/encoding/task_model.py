@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, Prediction, in_batches, load
-from nearfar.encoding.model_folder import CARD, Card
+from nearfar.encoding.model_folder import CARD, Card, TaskSpec
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
 from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
@@ -262,7 +262,7 @@ def answer(card: TaskCard, outputs: NDArray[np.float32]) -> Prediction:
     return Prediction(card.labels[int(outputs.argmax())], dict(zip(card.labels, chances.tolist(), strict=True)), None)
 
 
-def describe_tasks(cards: Sequence[TaskCard], *, shared: bool) -> dict[str, Any]:
+def describe_tasks(cards: Sequence[TaskCard], *, shared: bool) -> TaskSpec:
     """What the card of the folder says of its tasks."""
     return {"kind": KIND, "shared_layer": shared, "tasks": [asdict(card) for card in cards]}
 

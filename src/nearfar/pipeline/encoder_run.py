@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from nearfar.data import Records, named_splits
 from nearfar.encoding import Built, Card, Head, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
+from nearfar.encoding.model_folder import TaskSpec
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport, Report
 from nearfar.evaluation.evaluators import evaluate
@@ -277,7 +278,7 @@ class EncoderRun:
     def save(self, out: Path, module: LossModule, reports: Reports, metrics: dict[str, Any]) -> None:
         """Write the model folder."""
         data, head, recipe = self.plan.data, self.model.head, self.plan.recipe
-        task: dict[str, Any] = {"kind": str(data.row_type)}
+        task: TaskSpec = {"kind": str(data.row_type)}
         if self.scale is not None:
             task |= {"low": self.scale.low, "high": self.scale.high}
         if isinstance(report := reports.get("dev", {}).get(""), PairReport):

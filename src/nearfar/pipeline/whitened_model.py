@@ -24,7 +24,6 @@ NARROWEST = 1e-3
 would change cosines by more than 1e-5 between programs. A layer norm leaves one such direction."""
 PIECE = 4096
 """Texts that are encoded between two calls of the progress callback."""
-THRESHOLDS = ("threshold", "accuracy_threshold")
 
 
 def check_method(method: str, *, dims: int | None, remove: int | None) -> Method:
@@ -93,7 +92,9 @@ def whiten(
         notes.append("the model has a map already; the new one is fitted after it, and both are stored as one")
     transform = Transform(*(torch.from_numpy(part) for part in fitted.layer()))
     mapped = TextModel(old.network, transform=transform, pooling=old.pooling, native=old.native, head=old.head)
-    task = {key: value for key, value in model.card.task.items() if key not in THRESHOLDS}
+    task = model.card.task.copy()
+    task.pop("threshold", None)
+    task.pop("accuracy_threshold", None)
     if len(task) < len(model.card.task):
         notes.append("the decision threshold from the dev rows is dropped, because all cosines have changed")
     return Model(mapped, model.tokenizer, replace(model.card, transform=about, task=task)), notes
