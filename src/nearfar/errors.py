@@ -29,6 +29,15 @@ MEMORY = "memory:"
 """Prefix of the name of data in memory, as opposed to a file: ``memory:train``."""
 
 
+def unit_of(source: str) -> str:
+    """What messages count data in: lines of a file, rows of data in memory.
+
+    >>> unit_of("a.csv"), unit_of("memory:train")
+    ('line', 'row')
+    """
+    return "row" if source.startswith(MEMORY) else "line"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What is wrong, where, and what to do about it."""

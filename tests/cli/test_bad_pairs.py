@@ -218,11 +218,11 @@ UNMEASURABLE = {
     "half a grade": (ranking([1, 0.5]), "rows.jsonl:2: the relevance is not a whole number (got '0.5'). Map"),
     "a document twice": (
         [*RANKED, RANKED[1]],
-        "rows.jsonl:5: the document stands on line 2 already, for the same query (got 'answer 1 to 0'). Keep one row",
+        "rows.jsonl:5: the document is on line 2 already, for the same query (got 'answer 1 to 0'). Keep one row",
     ),
     "the same text in capitals": (
         [*WITHOUT_IDS, {**WITHOUT_IDS[0], "doc": "ANSWER 0 to 0"}],
-        "rows.jsonl:5: the document stands on line 1 already, for the same query (got 'ANSWER 0 to 0'). Keep one row",
+        "rows.jsonl:5: the document is on line 1 already, for the same query (got 'ANSWER 0 to 0'). Keep one row",
     ),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nearfar.data import Layout, Records, named_splits, read, read_memory
+from nearfar.data import Layout, Records, named_splits, read, read_memory, without_contradictions
 from nearfar.errors import DataError, SettingError
 
 TEXTS, LABELS = ["good", "bad", "fine"], ["yes", "no", "yes"]
@@ -148,3 +148,13 @@ def test_splits_have_names():
 def test_a_source_in_memory_is_no_file():
     with pytest.raises(DataError, match=r"memory:train: these rows were in memory, and none were passed\. Pass them"):
         read("memory:train")
+
+
+def test_other_rows_are_named_by_their_numbers():
+    """As a file has lines, so do rows in memory have numbers."""
+    pairs = {"text_a": ["a", "b"], "text_b": ["c", "d"], "label": [1, 0]}
+    records = read_memory({name: [*values, values[0]] for name, values in pairs.items()} | {"label": [1, 0, 0]})
+    _, problems = without_contradictions(records, invalid="refuse")
+    assert str(problems[0]).startswith(
+        "memory:train, row 3: the label 0 contradicts row 1, where the same two texts have 1"
+    )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from nearfar.data.readers import problems_of, read_table
 from nearfar.data.records import Layout, Records, Shape, Target
 from nearfar.data.targets import contradictions, contradictions_message, queries_without_positive, target_problems
-from nearfar.errors import DataError, Problem, counted, shorten
+from nearfar.errors import DataError, Problem, counted, shorten, unit_of
 
 _EXAMPLES = 5
 
@@ -167,7 +167,8 @@ def _leakage(
     shared = sorted((line, first[key]) for key, line in pairs if key in first)
     if not shared:
         return []
-    examples = ", ".join(f"line {line} as line {before}" for line, before in shared[:_EXAMPLES])
+    units = unit_of(other.source), unit_of(train.source)
+    examples = ", ".join(f"{units[0]} {line} as {units[1]} {before}" for line, before in shared[:_EXAMPLES])
     return [
         f"{other.source}: {counted(len(shared), thing, things)} also in the training data {train.source} "
         f"(such as {examples}): a result on {'it' if len(shared) == 1 else 'them'} says little"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from nearfar.data.columns import Binding
 from nearfar.data.issues import Issues
 from nearfar.data.records import Records, normalized
+from nearfar.errors import unit_of
 
 
 def derived(texts: Sequence[str]) -> list[str]:
@@ -80,10 +81,10 @@ def _report(
 ) -> None:
     remedy = f"Give every {kind} its own id, and the same text in all rows."
     for first, row in second:
-        message = f"the id of a {kind} that has another text on line {records.lines[first]}"
+        message = f"the id of a {kind} that has another text on {records.place(first)}"
         issues.add(message, remedy, line=records.lines[row], column=column, value=ids[row])
 
 
 def _two_texts(ids: Sequence[str], rows: tuple[int, int], records: Records) -> str:
     first, second = (records.lines[row] for row in rows)
-    return f"{ids[rows[0]][:60]!r} has two texts (lines {first} and {second})"
+    return f"{ids[rows[0]][:60]!r} has two texts ({unit_of(records.source)}s {first} and {second})"

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from nearfar.errors import unit_of
+
 Shape = Literal["texts", "pairs", "triplets", "ranking"]
 Target = Literal["label", "score"]
 T = TypeVar("T")
@@ -63,6 +65,14 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def place(self, index: int) -> str:
+        """Where a row is, for messages: its line in the file, or its number in memory.
+
+        >>> Records((["a"],), None, None, [7], "f.txt").place(0)
+        'line 7'
+        """
+        return f"{unit_of(self.source)} {self.lines[index]}"
 
     @property
     def shape(self) -> Shape:

@@ -14,7 +14,7 @@ from nearfar.data.ids import with_ids
 from nearfar.data.issues import Issues
 from nearfar.data.records import Layout, Records
 from nearfar.data.values import BELOW_ZERO, EMPTY_TEXT, Fault, id_of, is_text, label_of, number_of, score_of, text_fault
-from nearfar.errors import MEMORY, counted
+from nearfar.errors import counted, unit_of
 
 PEEK = 1_000
 """Rows that are searched for column names, since JSON rows need not all have the same."""
@@ -116,7 +116,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
 
 def drop_notes(table: Table) -> list[str]:
     """How many rows were dropped, by reason."""
-    unit = "row" if table.structure.where.startswith(MEMORY) else "line"
+    unit = unit_of(table.structure.where)
     return [
         f"{counted(len(lines), 'row')} dropped because {reason} (first on {unit} {lines[0]})"
         for reason, lines in table.dropped.items()
@@ -195,7 +195,7 @@ class _Checker:
         for index, result in enumerate(results):
             if isinstance(result, Fault):
                 if not self.binding.strict_ids:
-                    reason = f"{result.message} on line {self.lines[index]}"
+                    reason = f"{result.message} on {unit_of(self.table.structure.where)} {self.lines[index]}"
                     self.table.structure.notes.append(f"column {name!r} is not used: {reason}")
                     return None
                 self.reject(index, result, name, columns[name][index])

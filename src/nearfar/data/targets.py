@@ -164,10 +164,10 @@ def target_problems(records: Records) -> tuple[list[Problem], list[str]]:
     without = queries_without_positive(records)
     if without:
         assert records.queries is not None
-        line = records.lines[records.queries.index(without[0])]
+        place = records.place(records.queries.index(without[0]))
         notes.append(
             f"{counted(len(without), 'query', 'queries')} of {len(set(records.queries)):,} without a relevant document "
-            f"(such as {without[0][:60]!r} on line {line})"
+            f"(such as {without[0][:60]!r} on {place})"
         )
     return problems, notes
 
@@ -194,8 +194,8 @@ def contradictions_message(records: Records, contradicting: Sequence[Sequence[in
     >>> contradictions_message(Records((["a", "a"], ["c", "c"]), ["1", "0"], None, [7, 9], "f.csv"), [[0, 1]])
     '1 pair is both positive and negative (first on line 7)'
     """
-    line = records.lines[contradicting[0][0]]
-    return f"{counted(len(contradicting), 'pair is', 'pairs are')} both positive and negative (first on line {line})"
+    place = records.place(contradicting[0][0])
+    return f"{counted(len(contradicting), 'pair is', 'pairs are')} both positive and negative (first on {place})"
 
 
 def without_contradictions(records: Records, *, invalid: Literal["refuse", "drop"]) -> tuple[Records, list[Problem]]:
@@ -228,7 +228,7 @@ def _report_contradiction(records: Records, rows: Sequence[int], issues: Issues)
     left, right = (shorten(column[other], _SHOWN) for column in records.texts)
     kind = "label" if records.labels else "relevance" if records.shape == "ranking" else "score"
     issues.add(
-        f"the {kind} {value} contradicts line {records.lines[first]}, where the same two texts have {first_value}: "
+        f"the {kind} {value} contradicts {records.place(first)}, where the same two texts have {first_value}: "
         f"{left} and {right}",
         'Keep the row that is right, or leave out all rows of such pairs with data.invalid = "drop" (--invalid drop).',
         line=records.lines[other],

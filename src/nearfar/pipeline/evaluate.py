@@ -146,7 +146,7 @@ def _corpus_rows(model: Model, records: Records, corpus: Corpus) -> tuple[Evalua
     rows = EvaluationRows(model.tokenize(texts), (), Search(queries, searched, known, relevance))
     if not lost:
         return rows, []
-    example = f"{shorten(right[lost[0]])} on line {records.lines[lost[0]]}"
+    example = f"{shorten(right[lost[0]])} on {records.place(lost[0])}"
     note = (
         f"{records.source}: {counted(len(lost), 'row')} with a relevant text that is not in {corpus.source} (such as "
         f"{example}): it cannot be found and does not count"

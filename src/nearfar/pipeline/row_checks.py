@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nearfar.data import Records, RowType, pair_targets, row_type_of, score_range
-from nearfar.errors import DataError, Problem, counted
+from nearfar.errors import DataError, Problem, counted, unit_of
 from nearfar.recipe import Objective
 from nearfar.recipe.objectives import parts_of
 
@@ -72,7 +72,7 @@ def _repeats(records: Records) -> list[Problem]:
     pairs = zip(records.queries or (), records.documents or (), strict=True)
     for pair, line, text in zip(pairs, records.lines, records.texts[1], strict=True):
         if first.setdefault(pair, line) != line:
-            message = f"the document stands on line {first[pair]} already, for the same query"
+            message = f"the document is on {unit_of(records.source)} {first[pair]} already, for the same query"
             remedy = "Keep one row of each; without ids, documents that differ in case and blanks only are one."
             problems.append(Problem(records.source, message, remedy, line=line, value=text))
     return problems

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nearfar.batching import Rows, Sampler, cut
 from nearfar.batching.schedules import Schedule
 from nearfar.encoding import TokenTable
+from nearfar.errors import unit_of
 from nearfar.training.contracts import InputModel
 from nearfar.training.loss_module import Batch
 
@@ -83,7 +84,7 @@ class Loader:
         """Where the rows come from, for messages."""
         lines = ", ".join(str(self.lines[row]) for row in rows[:shown])
         more = f" and {len(rows) - shown} more" if len(rows) > shown else ""
-        return f"{self.source} lines {lines}{more}"
+        return f"{self.source} {unit_of(self.source)}s {lines}{more}"
 
 
 @dataclass(frozen=True)
