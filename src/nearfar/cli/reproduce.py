@@ -148,9 +148,9 @@ def _together(
 ) -> None:
     """A table whose contenders train several tasks at once."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    from nearfar.cli.study_actions import watch
+    from nearfar.cli.study_actions import say, watch
     from nearfar.experiments.multitask import plan_table, run_table
     from nearfar.experiments.published.comparison import task_conclusion, task_heads, task_lines, task_markdown
     from nearfar.experiments.published.table_data import write_text
@@ -175,15 +175,14 @@ def _together(
     if not ran:
         _say(["all trials of this table are there; nothing ran"])
     lines = task_lines(table, folder)
-    shown = Table(title=f"{paper.name}, table {table.number}: {table.title}", title_justify="left")
-    for name in task_heads(table):
-        shown.add_column(name, justify="left" if name == "contender" else "right")
+    columns = (Column(name, justify="left" if name == "contender" else "right") for name in task_heads(table))
+    shown = Table(*columns, title=f"{paper.name}, table {table.number}: {table.title}", title_justify="left")
     for line in lines:
         shown.add_row(*line.cells(list(table.published)))
     console = _console()
     console.print(shown)
     for sentence in task_conclusion(lines):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        say(console, sentence)
     write_text(out / RESULT, task_markdown(paper, table, lines, notes))
     _say([f"written to {out / RESULT}; a page of it: nearfar report {folder}"])
 
@@ -221,15 +220,15 @@ def _studies(
 
 
 def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequence[str]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
+    from nearfar.cli.study_actions import say
     from nearfar.experiments.published.comparison import HEAD, WORDS, conclusion
 
     console = _console()
     title = f"{paper.name}, table {table.number}: {table.title}; baseline {table.baseline}"
-    shown = Table(title=title, title_justify="left")
-    for name in HEAD:
-        shown.add_column(name, justify="left" if name in WORDS else "right")
+    columns = (Column(name, justify="left" if name in WORDS else "right") for name in HEAD)
+    shown = Table(*columns, title=title, title_justify="left")
     before = None
     for line in lines:
         if before is not None and (line.metric, line.data) != before:
@@ -238,7 +237,7 @@ def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequ
         before = (line.metric, line.data)
     console.print(shown)
     for sentence in (*conclusion(lines), *more):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        say(console, sentence)
 
 
 def _list(name: str | None) -> None:

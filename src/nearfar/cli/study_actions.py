@@ -8,7 +8,7 @@ from statistics import fmean
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from nearfar.errors import counted
 from nearfar.evaluation.geometry import MEASURES
@@ -49,9 +49,12 @@ def study_show_command(folder: Path) -> None:
     left = len(plan.cells) - len(records)
     if left:
         has = "has" if left == 1 else "have"
-        Lines(Console(stderr=True), trial_line).message(
-            f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet"
-        )
+        say(Console(stderr=True), f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet")
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, however long."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def show(folder: Path, console: Console) -> None:
@@ -59,18 +62,15 @@ def show(folder: Path, console: Console) -> None:
     plan, records = read_plan(folder), read_records(folder)
     scores = scores_of(records)
     if not scores:
-        console.print(f"{folder}: no trial has finished yet", highlight=False, soft_wrap=True)
+        say(console, f"{folder}: no trial has finished yet")
         return
     planned: dict[str, list[tuple[int, int]]] = {}
     for cell in plan.cells:
         planned.setdefault(cell_name(cell.data, cell.limit), []).append((cell.seed, cell.fold))
     families = compare_all(scores, baseline=plan.baseline, planned=planned) if _has(scores, plan.baseline) else ()
     compared = {(each.data, family.contender): each for family in families for each in family.comparisons}
-    table = Table(title=f"{plan.name}: {plan.metric}, baseline {plan.baseline}", title_justify="left")
-    for column in ("data", "contender"):
-        table.add_column(column)
-    for column in ("trials", "mean ± sd", "difference", "95 % interval", "p (Holm)", "win/tie/loss"):
-        table.add_column(column, justify="right")
+    columns = ("trials", "mean ± sd", "difference", "95 % interval", "p (Holm)", "win/tie/loss")
+    table = _table(("data", "contender"), columns, f"{plan.name}: {plan.metric}, baseline {plan.baseline}")
     for data in dict.fromkeys(cell_name(cell.data, cell.limit) for cell in plan.cells):
         wanted = len(set(planned[data]))
         for name in plan.contenders:
@@ -95,9 +95,9 @@ def show(folder: Path, console: Console) -> None:
     _show_sets(records, list(plan.contenders), console)
     for family in families:
         for comparison in family.comparisons:
-            console.print(f"{verdict(comparison, least=DECIMALS)}.", highlight=False, soft_wrap=True, markup=False)
+            say(console, f"{verdict(comparison, least=DECIMALS)}.")
         if len(family.comparisons) > 1 or family.refused:
-            console.print(f"{overall(family)}.", highlight=False, soft_wrap=True, markup=False)
+            say(console, f"{overall(family)}.")
 
 
 def _show_sets(records: Sequence[Record], contenders: Sequence[str], console: Console) -> None:
@@ -107,11 +107,7 @@ def _show_sets(records: Sequence[Record], contenders: Sequence[str], console: Co
         return
     sets = list(dict.fromkeys(name for record in tested for name in set_scores(record)))
     title = "Spearman × 100 of each set, and the geometry of its texts before → after"
-    table = Table(title=title, title_justify="left")
-    for column in ("data", "contender"):
-        table.add_column(column)
-    for column in (*sets, *(measure.replace("_", " ") for measure in MEASURES)):
-        table.add_column(column, justify="right")
+    table = _table(("data", "contender"), (*sets, *(measure.replace("_", " ") for measure in MEASURES)), title)
     for data in dict.fromkeys(record.cell for record in tested):
         for name in contenders:
             runs = [record for record in tested if (record.cell, record.contender) == (data, name)]
@@ -128,6 +124,12 @@ def _show_sets(records: Sequence[Record], contenders: Sequence[str], console: Co
                 table.add_row(data, name, *cells)
         table.add_section()
     console.print(table)
+
+
+def _table(words: Sequence[str], numbers: Sequence[str], title: str | None = None) -> Table:
+    """A table whose columns of numbers are aligned to the right."""
+    columns = (Column(name, justify="right") for name in numbers)
+    return Table(*words, *columns, title=title, title_justify="left")
 
 
 def _mean(values: Sequence[float], decimals: int) -> str:
@@ -151,7 +153,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Print a line."""
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say(self.console, text)
 
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
         """Print what became of a trial."""
@@ -179,7 +181,7 @@ class Bar:
 
     def message(self, text: str) -> None:
         """Print a line above the bar."""
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say(self.console, text)
 
     def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
         """Move the bar; what failed is printed above it."""
@@ -207,16 +209,8 @@ def study_dry_run(path: Path, out: Path | None, executor: Executor, *, retry_fai
     status = study_status(path, folder)
     planned, states = status.planned, status.states
     plan, done = planned.plan, set(states.done)
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    say(f"study {plan.name!r} in {folder}: {plan.metric}, baseline {plan.baseline}")
-    table = Table()
-    for column in ("data", "rows", "contender"):
-        table.add_column(column)
-    for column in ("seeds", "folds", "trials", "there"):
-        table.add_column(column, justify="right")
+    say(console, f"study {plan.name!r} in {folder}: {plan.metric}, baseline {plan.baseline}")
+    table = _table(("data", "rows", "contender"), ("seeds", "folds", "trials", "there"))
     for data in plan.data:
         for size in data.limits:
             for name in plan.contenders:
@@ -231,27 +225,23 @@ def study_dry_run(path: Path, out: Path | None, executor: Executor, *, retry_fai
                 table.add_row(cell_name(data.name, size), f"{rows:,}", name, *map(str, numbers))
     console.print(table)
     for note in status.notes:
-        say(note)
+        say(console, note)
     waiting = states.to_run(retry_failed=retry_failed)
     failed = "" if retry_failed or not states.failed else f", {len(states.failed):,} failed before"
-    say(f"{counted(len(planned.trials), 'trial')}: {len(done):,} there{failed}, {len(waiting):,} to run")
+    say(console, f"{counted(len(planned.trials), 'trial')}: {len(done):,} there{failed}, {len(waiting):,} to run")
     if waiting:
         local = executor if isinstance(executor, LocalExecutor) else None
         sentence = estimate(planned, waiting, folder, local or LocalExecutor(workers=1))
-        say(sentence if local else f"{sentence}; on Ray that is shared by all nodes")
+        say(console, sentence if local else f"{sentence}; on Ray that is shared by all nodes")
 
 
 def _failures(failed: Sequence[Record], console: Console) -> None:
     if not failed:
         return
     for record in failed[:SHOWN]:
-        console.print(trial_line(record), highlight=False, soft_wrap=True, markup=False)
+        say(console, trial_line(record))
     more = f" ({len(failed) - SHOWN:,} more are not shown)" if len(failed) > SHOWN else ""
-    console.print(
-        f"{counted(len(failed), 'trial')} failed{more}; fix the cause and run the study with --retry-failed.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(console, f"{counted(len(failed), 'trial')} failed{more}; fix the cause and run the study with --retry-failed.")
 
 
 def _wide() -> Console:

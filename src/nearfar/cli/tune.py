@@ -43,7 +43,7 @@ def tune(
     """Compare objectives on a labeled file within a time budget, and train the best one on all of it."""
     from rich.console import Console
 
-    from nearfar.cli.study_actions import Bar, trial_line
+    from nearfar.cli.study_actions import Bar, say, trial_line
     from nearfar.cli.train import gather_overrides
     from nearfar.cli.training_progress import console_callback
     from nearfar.experiments import tune as experiment
@@ -80,7 +80,7 @@ def tune(
     show(tuned)
     model = tuned.folder / experiment.MODEL
     message = f"{duration(tuned.spent)} in all; the model is in {model}, the report in {page}"
-    console.print(message, highlight=False, soft_wrap=True, markup=False)
+    say(console, message)
 
 
 class TuneLines:
@@ -113,14 +113,14 @@ def show(tuned: Tuned) -> None:
     """Print the table of all contenders, and the conclusion."""
     from rich.console import Console
 
-    from nearfar.cli.study_actions import WIDTH
+    from nearfar.cli.study_actions import WIDTH, say
 
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH)
     if tuned.judged:
         console.print(ranking(tuned))
     for sentence in tuned.sentences:
-        console.print(f"{sentence}.", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"{sentence}.")
 
 
 def ranking(tuned: Tuned) -> Table:
