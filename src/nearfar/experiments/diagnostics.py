@@ -42,14 +42,7 @@ def map_sample(rows: int, seed: int, *names: str | int) -> list[int]:
 def prediction_lines(
     records: Records, rows: Sequence[int], truth: Sequence[str], answers: Iterable[tuple[str, Mapping[str, float]]]
 ) -> bytes:
-    """One JSON object a row.
-
-    Args:
-        records: the rows.
-        rows: the number of each in its file.
-        truth: the label of each.
-        answers: the predicted label of each, and the probability of every label.
-    """
+    """One JSON object for each row, with its number in the file; an answer is a label and all probabilities."""
     names = ("text",) if len(records.texts) == 1 else ("text_a", "text_b")
     lines = [
         {
@@ -117,14 +110,7 @@ def embedding_model(built: Built) -> Model:
 def space_of(
     model: Model, texts: Sequence[str], positives: Positives | None, *, batch_size: int
 ) -> tuple[dict[str, float], Space]:
-    """The geometry of a fixed sample of texts, and what pictures of it need: cosines and layers.
-
-    Args:
-        model: an encoder of single texts.
-        texts: what to draw the sample from.
-        positives: positive pairs, for the alignment and its cosines.
-        batch_size: texts that are encoded together.
-    """
+    """The geometry of a fixed sample of texts, and what pictures of it need: cosines and layers."""
     from nearfar.evaluation import embed_table
     from nearfar.pipeline.geometry import measure_space
 

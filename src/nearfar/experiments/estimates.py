@@ -43,16 +43,10 @@ def estimate(planned: Planned, waiting: Sequence[str], out: Path, executor: Loca
 
 def _like(trial: Trial, done: Sequence[Record]) -> float:
     """The seconds of trials like this one: of the same contender and data, of the same contender, or of any."""
-    for same in (
-        lambda record: (
-            (record.contender, record.data, record.limit) == (trial.contender, trial.source.name, trial.limit)
-        ),
-        lambda record: record.contender == trial.contender,
-        lambda record: (record.data, record.limit) == (trial.source.name, trial.limit),
-    ):
-        if seconds := [record.seconds for record in done if same(record)]:
-            return fmean(seconds)
-    return fmean(record.seconds for record in done)
+    contender = [record for record in done if record.contender == trial.contender]
+    data = [record for record in done if (record.data, record.limit) == (trial.source.name, trial.limit)]
+    both = [record for record in contender if record in data]
+    return fmean(record.seconds for record in both or contender or data or done)
 
 
 def _rows(planned: Planned, trial: Trial) -> int:

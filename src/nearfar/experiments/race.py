@@ -100,8 +100,8 @@ class Race:
         self.ids = {(cell.contender, (cell.seed, cell.fold)): cell.id for cell in self.plan.cells}
         self.places = list(dict.fromkeys((cell.seed, cell.fold) for cell in self.plan.cells))
         self.names = [BASELINE, *(name for name in self.plan.contenders if name != BASELINE)]
-        found = ((name, find_record(self.request.out, name)) for name in self.trials)
-        self.records: dict[str, Record] = {name: record for name, record in found if record is not None}
+        records = ((name, find_record(self.request.out, name)) for name in self.trials)
+        self.records: dict[str, Record] = {name: record for name, record in records if record is not None}
         """Of trials that have finished or failed, by their ids."""
         self.entered: list[Place] = []
         """Places that count: everybody who was in the race has finished them."""

@@ -46,12 +46,8 @@ def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[Sett
 
     Every point is judged by the same inner split. A point whose score falls below the median of the earlier ones at the
     same inner fold, or after the same evaluation, is pruned. A point that cannot be trained, say because of a rate at
-    which numbers overflow, is kept with its reason and never chosen; NearfarError where none can be.
-
-    Args:
-        trial: whose contender searches.
-        records: the training rows of the trial.
-        scratch: a folder for the models.
+    which numbers overflow, is kept with its reason and never chosen; NearfarError where none can be. The ``records``
+    are the training rows of the trial; models are saved into ``scratch``.
     """
     require_optuna()
     import optuna

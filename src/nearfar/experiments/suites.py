@@ -32,13 +32,7 @@ SPLITS = ("train", "dev", "test", "all")
 def find_sets(
     places: Sequence[str], suite: Literal["sts", "all"], *, invalid: Literal["refuse", "drop"]
 ) -> dict[str, str]:
-    """The files of scored pairs, each under the name of its set; a folder has those of its suite.
-
-    Args:
-        places: files and folders.
-        suite: which files of a folder, as in :func:`nearfar.evaluation.read_suite`.
-        invalid: what happens to rows that cannot be used.
-    """
+    """The files of scored pairs, each under the name of its set; a folder has those of its suite."""
     from nearfar.evaluation import read_suite
 
     files: dict[str, str] = {}

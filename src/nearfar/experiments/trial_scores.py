@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from nearfar.data import Records
-from nearfar.experiments.diagnostics import (
-    geometry,
-    map_sample,
-    prediction_lines,
-    pretrained,
-    pretrained_vectors,
-    same_class_pairs,
-    with_class_figures,
-)
+from nearfar.experiments import diagnostics
 from nearfar.experiments.records import MAP, PREDICTIONS, Record, map_bytes
 from nearfar.experiments.results import Files
 from nearfar.experiments.rows import Split, columns_of
@@ -63,17 +55,21 @@ def measure_classes(record: Record, trial: Trial, model: Model, part: Split) -> 
         (labels[place], dict(zip(labels, line, strict=True)))
         for place, line in zip(predicted, probabilities, strict=True)
     )
-    files = {PREDICTIONS: prediction_lines(test, part.rows, [labels[number] for number in truth], answers)}
-    sample = map_sample(len(test), trial.seed, trial.fold)
+    files = {PREDICTIONS: diagnostics.prediction_lines(test, part.rows, [labels[number] for number in truth], answers)}
+    sample = diagnostics.map_sample(len(test), trial.seed, trial.fold)
     after, rows, encoder = both[sample, len(labels) :].numpy(), test.take(sample), record.recipe["encoder"]["name"]
     before = _remembered(
-        _VECTORS, _key(model, encoder, rows), lambda: pretrained_vectors(encoder, card, rows, batch_size=BATCH)
+        _VECTORS,
+        _key(model, encoder, rows),
+        lambda: diagnostics.pretrained_vectors(encoder, card, rows, batch_size=BATCH),
     )
-    pairs = same_class_pairs(truth[sample], trial.seed)
+    pairs = diagnostics.same_class_pairs(truth[sample], trial.seed)
     if trial.keeps_map:
         files[MAP] = map_bytes([part.rows[place] for place in sample], before, after)
-    moved = {"before": geometry(before, pairs), "after": geometry(after, pairs)}
-    return replace(with_class_figures(record, class_report(truth, predicted, labels), labels), geometry=moved), files
+    moved = {"before": diagnostics.geometry(before, pairs), "after": diagnostics.geometry(after, pairs)}
+    return replace(
+        diagnostics.with_class_figures(record, class_report(truth, predicted, labels), labels), geometry=moved
+    ), files
 
 
 def measure_pairs(record: Record, model: Model, part: Split) -> tuple[Record, Files]:
@@ -108,7 +104,9 @@ def measure_pairs(record: Record, model: Model, part: Split) -> tuple[Record, Fi
 def examine_pretrained(model: Model, encoder: str, test: Records) -> Examined:
     """The pretrained encoder of a model on scored pairs, pooled and cut as the model does."""
     return _remembered(
-        _EXAMINED, _key(model, encoder, test), lambda: examine(pretrained(encoder, model.card), test, batch_size=BATCH)
+        _EXAMINED,
+        _key(model, encoder, test),
+        lambda: examine(diagnostics.pretrained(encoder, model.card), test, batch_size=BATCH),
     )
 
 
