@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,7 +36,7 @@ def texts(rows):
     return [" ".join(drawn) for drawn in words[np.random.default_rng(rows).integers(0, len(words), (rows, 3))]]
 
 
-SAMPLERS = {
+SAMPLERS: dict[str, Callable[..., Any]] = {
     "random": lambda rows, size, seed=3: RandomOrder(rows=rows, size=size, seed=seed),
     "file order": lambda rows, size, seed=3: FileOrder(rows=rows, size=size),
     "balanced": lambda rows, size, seed=3: ClassBalanced(

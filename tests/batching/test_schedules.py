@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ EPOCHS = 3
 PAPER = {"sentiment": 267, "paraphrase": 4423, "similarity": 189}
 """Batches of 32 of SST-5, Quora and STS."""
 
-SCHEDULES = {
+SCHEDULES: dict[str, Callable[..., Any]] = {
     "sequential": lambda tasks, seed=3: Sequential(tasks=tasks, epochs=EPOCHS),
     "sequential, backwards": lambda tasks, seed=3: Sequential(tasks=tasks, epochs=EPOCHS, order=tuple(tasks)[::-1]),
     "round-robin": lambda tasks, seed=3: RoundRobin(tasks=tasks),

@@ -173,7 +173,7 @@ def test_pairs_are_embedded_by_a_model_of_pairs(model, monkeypatch):
 def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
     """Rows that are read and not yet embedded fit in one window."""
     write_rows(Path("rows.jsonl"), 10 * W + 3)
-    read_rows, ahead, counted = 0, [], stream.rows_of
+    read_rows, ahead, counted = 0, [], stream.rows_of  # type: ignore[attr-defined]
 
     def counting(*arguments: Any) -> Iterator[Any]:
         nonlocal read_rows

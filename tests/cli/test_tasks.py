@@ -151,9 +151,10 @@ def test_labels_with_brackets_are_shown_in_tables():
     from nearfar.cli.tables import report_table
     from nearfar.evaluation import class_report
 
-    console = Console(file=io.StringIO(), width=120)
+    shown_on = io.StringIO()
+    console = Console(file=shown_on, width=120)
     console.print(report_table(class_report(np.array([0, 1]), np.array([0, 1]), ("[/a]", "[red]")), "two"))
-    shown = console.file.getvalue()
+    shown = shown_on.getvalue()
     assert shown.count("[/a]") == shown.count("[red]") == 3  # in the scores, and in rows and columns of the confusion
 
 

@@ -97,7 +97,7 @@ def test_only_a_window_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(table, "PEEK", SIZE)
     put(tmp_path, *(f'{{"text": "{n}"}}' for n in range(5 * SIZE)))
     taken = 0
-    rows_of = stream_module.rows_of
+    rows_of = stream_module.rows_of  # type: ignore[attr-defined]
 
     def counting(*arguments: object) -> object:
         nonlocal taken

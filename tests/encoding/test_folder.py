@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import nearfar
 from nearfar.encoding import Built, Card, build, load, model_folder, save
 from nearfar.encoding.pretrained import quiet_transformers
+from nearfar.encoding.sources import STAGING
 from nearfar.errors import EncoderError
 from nearfar.objectives import SoftTriple
 
@@ -252,7 +254,7 @@ class PowerCutError(Exception):
 
 def crashing_after(moves: int, log: list[str]):
     """os.replace that does so many moves, and no more."""
-    replace = model_folder.os.replace
+    replace = os.replace
 
     def crash(source: Path, target: Path) -> None:
         if len(log) == moves:
@@ -266,7 +268,7 @@ def crashing_after(moves: int, log: list[str]):
 def test_the_card_is_moved_in_last(tiny, tmp_path, monkeypatch):
     """A folder that has one is whole."""
     moved: list[str] = []
-    monkeypatch.setattr(model_folder.os, "replace", crashing_after(1000, moved))
+    monkeypatch.setattr(os, "replace", crashing_after(1000, moved))
     saved(tmp_path, tiny("bert"))
 
     assert moved[-1] == "nearfar.json"
@@ -281,7 +283,7 @@ def test_an_interrupted_save_is_no_model_and_can_be_repeated(tiny, tmp_path, mon
     if before == "another model":
         saved(tmp_path, tiny("bert"), pooling="mean")
     with monkeypatch.context() as patch:
-        patch.setattr(model_folder.os, "replace", crashing_after(moves, []))
+        patch.setattr(os, "replace", crashing_after(moves, []))
         with pytest.raises(PowerCutError):
             saved(tmp_path, tiny("bert"), pooling="first")
 
@@ -291,7 +293,7 @@ def test_an_interrupted_save_is_no_model_and_can_be_repeated(tiny, tmp_path, mon
         build(str(tmp_path), classes=LABELS, seed=0)
     saved(tmp_path, tiny("bert"), pooling="first")
     assert load(tmp_path).card.pooling == "first"
-    assert not (tmp_path / model_folder.STAGING).exists()
+    assert not (tmp_path / STAGING).exists()
 
 
 def test_a_save_that_breaks_off_while_writing_leaves_the_old_model(tiny, tmp_path, monkeypatch):

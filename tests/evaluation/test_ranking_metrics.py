@@ -78,7 +78,7 @@ def report_by_the_book(queries, documents, relevance, scores, positive, ties):
 def test_scores_are_their_definitions_written_as_loops(rows, positive, ties):
     """Grades, ties, queries without a positive and documents that were not retrieved included."""
     report = ranking_report(*rows, positive=positive, ties=ties)
-    expected, without = report_by_the_book(*rows, positive, ties)
+    expected, without = report_by_the_book(*rows, positive=positive, ties=ties)
 
     assert report.scores == pytest.approx(expected, abs=1e-9)
     assert report.queries_without_positive == without

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,8 @@ from nearfar.experiments.published.table_data import DataFolder, TableOptions, s
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
 from nearfar.experiments.reproduce import prepare
 from nearfar.experiments.study import read_study
-from nearfar.recipe.objectives import Blend, TripleEntropy
+from nearfar.recipe.class_objectives import TripleEntropy
+from nearfar.recipe.objectives import Blend
 from tests.experiments.studies import in_process
 
 TABLES = [(paper, table) for paper in papers() for table in paper.tables if table.tasks is None]
@@ -649,7 +650,7 @@ def test_a_study_that_cannot_begin_does_not_stop_the_others(tmp_path):
     assert "the file has no label column" in err
 
 
-RUNS = {
+RUNS: dict[tuple[str, str], dict[str, Callable[..., Any]]] = {
     ("bsc", "1"): {"wikiqa/{}": lambda n, start: ranking(n // 3, start, (1, 0, 0))},
     ("bsc", "2"): {"semeval_cqa_a/{}": lambda n, start: ranking(n // 3, start),
                    "semeval_cqa_b/{}": lambda n, start: ranking(n // 3, start)},

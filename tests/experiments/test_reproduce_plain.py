@@ -84,7 +84,7 @@ def test_the_settings_are_those_of_the_slides():
     """Spot checks: what is masked and dropped in the square, the rate of random strings, texts of each granularity."""
     square = read_study(FOLDER / "mirror/masking-dropout.toml")
     recipes = {one.name: square.recipe(one) for one in square.contenders}
-    told = {name: (recipe.objective.masked, recipe.encoder.dropout) for name, recipe in recipes.items()}
+    told = {name: (recipe.objective.masked, recipe.encoder.dropout) for name, recipe in recipes.items()}  # type: ignore[attr-defined]
     assert told == {"neither": (0, 0.0), "dropout": (0, None), "mask": (None, 0.0), "both": (None, None)}
     words = read_study(FOLDER / "mirror/words.toml")
     strings = words.contenders[2]
@@ -92,7 +92,7 @@ def test_the_settings_are_those_of_the_slides():
     for name, length in (("words", 25), ("phrases", 50), ("sentences", 50)):
         study = read_study(FOLDER / f"mirror/granularity-{name}.toml")
         recipe = study.recipe(study.contenders[1])
-        assert (recipe.objective.granularity, recipe.encoder.max_length) == (name, length)
+        assert (recipe.objective.granularity, recipe.encoder.max_length) == (name, length)  # type: ignore[attr-defined]
         assert recipe.encoder.pooling == ("mean" if name == "sentences" else "first")
         assert recipe.batches.size == 200
 
@@ -188,7 +188,7 @@ def test_the_settings_are_those_of_simcse():
         recipe = study.recipe(study.contenders[1])
         found = (recipe.batches.size, recipe.training.learning_rate, recipe.training.epochs, recipe.encoder.pooling)
         assert found == values
-        assert (recipe.objective.temperature, recipe.encoder.max_length) == (0.05, 32)
+        assert (recipe.objective.temperature, recipe.encoder.max_length) == (0.05, 32)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("number", [pytest.param("unsupervised", marks=pytest.mark.slow), "supervised"])

@@ -37,7 +37,7 @@ def test_contenders_have_the_shared_recipe_with_their_own_on_top(tmp_path):
     assert (plain.training.epochs, triple.training.epochs) == (1, 1)
     assert (plain.training.learning_rate, triple.training.learning_rate) == (None, 1e-3)
     assert (plain.objective.name, triple.objective.name) == ("cross-entropy", "triple-entropy")
-    assert triple.objective.centers == 2
+    assert triple.objective.centers == 2  # type: ignore[attr-defined]
     assert plain.batches.size == triple.batches.size == 8
 
 
@@ -47,7 +47,7 @@ def test_another_objective_takes_nothing_from_the_shared_one(tmp_path):
     study = read_study(small_study(tmp_path, shared))
     plain, triple = (study.recipe(contender).objective for contender in study.contenders)
     assert plain.name == "cross-entropy"
-    assert (triple.beta, triple.centers) == (0.3, 2)
+    assert (triple.beta, triple.centers) == (0.3, 2)  # type: ignore[attr-defined]
 
 
 def test_an_objective_of_its_own_takes_the_place_of_shared_stages(tmp_path):
@@ -75,7 +75,7 @@ def test_paths_of_a_recipe_file_count_from_its_own_folder(tmp_path):
     study = read_study(small_study(tmp_path, own))
     recipe = study.recipe(study.contenders[1])
     assert recipe.data.dev == str(tmp_path / "sub" / "dev.jsonl")
-    assert recipe.objective.parts["a"].weighting == str(tmp_path / "sub" / "tiny")
+    assert recipe.objective.parts["a"].weighting == str(tmp_path / "sub" / "tiny")  # type: ignore[attr-defined]
 
 
 def test_a_contender_may_begin_with_a_recipe_file(tmp_path):
@@ -101,7 +101,7 @@ def test_a_search_space_has_dotted_keys_in_quotes_or_without(tmp_path, nested):
     search = study.contenders[1].search
     assert search is not None
     assert search.space["objective.beta"] == (0.5, 0.9)
-    assert study.recipe(study.contenders[1], {"objective.beta": 0.5}).objective.beta == 0.5
+    assert study.recipe(study.contenders[1], {"objective.beta": 0.5}).objective.beta == 0.5  # type: ignore[attr-defined]
 
 
 def test_a_range_from_a_whole_number_to_another_has_fractions_where_the_key_takes_them(tmp_path):

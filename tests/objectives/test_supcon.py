@@ -46,7 +46,7 @@ def by_the_book(embeddings: Tensor, labels: Tensor, tau: float) -> float:
 @given(labeled_batches(), st.sampled_from([0.07, 0.5, 2.0]))
 def test_matches_the_formula_written_as_loops(batch, tau):
     """The vectorized and the literal version agree on every batch, anchors without a positive included."""
-    expected = by_the_book(*batch, tau)
+    expected = by_the_book(*batch, tau=tau)
 
     assert SupCon(temperature=tau)(*batch).item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 

@@ -26,17 +26,17 @@ from nearfar.pipeline.loaders import texts_per_class
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.stages import plan_stages
 from nearfar.recipe import Recipe, build_recipe
-from nearfar.recipe.objectives import (
-    Blend,
+from nearfar.recipe.capabilities import Objective
+from nearfar.recipe.class_objectives import (
     CrossEntropy,
     CrossEntropySupCon,
     LabelAware,
-    Objective,
     ProxyNCA,
     SoftTriple,
     SupCon,
     TripleEntropy,
 )
+from nearfar.recipe.objectives import Blend
 
 CLASSES = ("animal", "fruit", "tool")
 

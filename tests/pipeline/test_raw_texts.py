@@ -25,7 +25,7 @@ from nearfar.pipeline.data import read_data
 from nearfar.pipeline.defaults import choose
 from nearfar.pipeline.objectives import build_terms
 from nearfar.recipe import Recipe, build_recipe
-from nearfar.recipe.objectives import SimCSE
+from nearfar.recipe.pair_objectives import SimCSE
 from nearfar.training import Batch, read_journal
 
 THINGS = ["apple", "pear", "hammer", "saw", "horse", "otter", "river", "cloud", "violin", "lantern"]
@@ -186,7 +186,7 @@ def test_the_presets_of_mirror(files, settings, expected):
         recipe = build_recipe(values, [], where="test")
         found, _ = choose(recipe, read_data(recipe))
         mirror, encoder = found.objective, found.encoder
-        return (mirror.temperature, mirror.masked, mirror.unit, encoder.pooling, encoder.max_length,
+        return (mirror.temperature, mirror.masked, mirror.unit, encoder.pooling, encoder.max_length,  # type: ignore[attr-defined]
                 found.training.epochs, found.batches.size)  # fmt: skip
 
     assert chosen() == expected

@@ -8,7 +8,8 @@ import pytest
 
 from nearfar.errors import RecipeError
 from nearfar.recipe import Override, build_recipe, parse_override, read_recipe
-from nearfar.recipe.objectives import BatchSoftmax, Blend, Pearson
+from nearfar.recipe.objectives import Blend
+from nearfar.recipe.pair_objectives import BatchSoftmax, Pearson
 
 
 def build(*texts, values=None):

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nearfar.recipe import Data, Encoder, Recipe, Stage, resolve_paths
-from nearfar.recipe.objectives import Blend, LabelAware, SupCon
+from nearfar.recipe.class_objectives import LabelAware, SupCon
+from nearfar.recipe.objectives import Blend
 
 
 def resolved(base, **keys):

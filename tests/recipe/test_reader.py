@@ -7,7 +7,9 @@ import pytest
 
 from nearfar.errors import SHOWN, RecipeError
 from nearfar.recipe import OBJECTIVES, CrossEntropy, CrossEntropySupCon, Stage, TripleEntropy, build_recipe, read_recipe
-from nearfar.recipe.objectives import Auto, BatchSoftmax, Blend, CosineMSE, SupCon
+from nearfar.recipe.class_objectives import SupCon
+from nearfar.recipe.objectives import Auto, Blend
+from nearfar.recipe.pair_objectives import BatchSoftmax, CosineMSE
 
 DATA = "[data]\ntrain = 'a.csv'\n"
 SOFTMAX = DATA + "[objective]\nname = 'batch-softmax'\n"

@@ -7,8 +7,9 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Head, Objective, Recipe, Stage, Training, TripleEntropy
+from nearfar.recipe.capabilities import Single
 from nearfar.recipe.keys import entries, fits, phrase
-from nearfar.recipe.objectives import Auto, Blend, Single
+from nearfar.recipe.objectives import Auto, Blend
 from nearfar.recipe.reference import LABELS, description
 
 TABLES = [Recipe, Data, Encoder, Head, Batches, Training, Stage, *OBJECTIVES.values()]

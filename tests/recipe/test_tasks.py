@@ -9,8 +9,8 @@ import pytest
 
 from nearfar.errors import RecipeError
 from nearfar.recipe import Override
+from nearfar.recipe.class_objectives import SupCon
 from nearfar.recipe.keys import entries
-from nearfar.recipe.objectives import SupCon
 from nearfar.recipe.reference import task_reference
 from nearfar.recipe.schema import Training
 from nearfar.recipe.tasks import (

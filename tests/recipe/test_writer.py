@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nearfar.recipe import OBJECTIVES, Data, Recipe, Stage, build_recipe, read_recipe, to_toml
 from nearfar.recipe.keys import Key, entries, fits
-from nearfar.recipe.objectives import BatchSoftmax, Blend, CosineMSE
+from nearfar.recipe.objectives import Blend
+from nearfar.recipe.pair_objectives import BatchSoftmax, CosineMSE
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
@@ -85,7 +86,7 @@ def test_a_blend_keeps_the_order_of_its_parts_and_stages_follow_each_other():
     blended = ["[[stage]]", *(f"[stage.{part}" for part in inner)]
     assert headers == [*(f"[{part}" for part in inner), *blended, "[[stage]]", "[stage.objective]", *blended]
     again = build_recipe(tomllib.loads(text), [], where="text")
-    assert list(again.objective.parts) == list(again.stage[2].objective.parts) == ["z", "a b"]
+    assert list(again.objective.parts) == list(again.stage[2].objective.parts) == ["z", "a b"]  # type: ignore[attr-defined]
 
 
 def test_a_stage_can_be_added_to_what_was_written():

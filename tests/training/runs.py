@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.recipe import Recipe, build_recipe
-from nearfar.training import Callback, read_journal
+from nearfar.training import Callback, EvaluationEntry, StepEntry, read_journal
 
 WORDS = {
     "fruit": ["apple", "pear", "plum", "cherry", "melon", "grape"],
@@ -77,11 +77,11 @@ class StopAt(Callback):
     def __init__(self, step: int) -> None:
         self.at = step
 
-    def step(self, entry: dict[str, Any]) -> None:
+    def step(self, entry: StepEntry) -> None:
         if entry["step"] == self.at:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def evaluation(self, entry: dict[str, Any]) -> None:
+    def evaluation(self, entry: EvaluationEntry) -> None:
         pass
 
     def message(self, text: str) -> None:
@@ -94,11 +94,11 @@ class KillAt(Callback):
     def __init__(self, step: int) -> None:
         self.at = step
 
-    def step(self, entry: dict[str, Any]) -> None:
+    def step(self, entry: StepEntry) -> None:
         if entry["step"] >= self.at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def evaluation(self, entry: dict[str, Any]) -> None:
+    def evaluation(self, entry: EvaluationEntry) -> None:
         pass
 
     def message(self, text: str) -> None:
