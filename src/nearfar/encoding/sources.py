@@ -137,23 +137,26 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
         if kind.startswith("sentence_transformers."):  # any other is code, whatever its last name is
             kind = kind.rsplit(".", 1)[-1]
         config = folder / str(module.get("path", "")) / "config.json"
-        if kind == "Pooling":
-            pooling = _pooling(name, _json(config, dict))
-        elif kind == "Dense" and pooling == "first" and _json(config, dict).get("nearfar_pooler"):
-            pooling = "pooler"
-        elif kind == "Dense" and not transformed and _json(folder / CARD, dict).get("transform") is not None:
-            transformed = True
-            note = (
-                f"the map behind the pooling of {name} is left out: training changes the vectors it was fitted to; "
-                "fit another to the trained model with 'nearfar whiten'"
-            )
-        elif kind == "Normalize":
-            normalize = True
-        elif kind != "Transformer":
-            raise EncoderError(
-                f"{name}: the folder has a {kind} layer behind its encoder, which nearfar does not read. "
-                "Load it with sentence-transformers, or fine-tune from its base encoder."
-            )
+        match kind:
+            case "Transformer":
+                pass
+            case "Pooling":
+                pooling = _pooling(name, _json(config, dict))
+            case "Dense" if pooling == "first" and _json(config, dict).get("nearfar_pooler"):
+                pooling = "pooler"
+            case "Dense" if not transformed and _json(folder / CARD, dict).get("transform") is not None:
+                transformed = True
+                note = (
+                    f"the map behind the pooling of {name} is left out: training changes the vectors it was fitted to; "
+                    "fit another to the trained model with 'nearfar whiten'"
+                )
+            case "Normalize":
+                normalize = True
+            case _:
+                raise EncoderError(
+                    f"{name}: the folder has a {kind} layer behind its encoder, which nearfar does not read. "
+                    "Load it with sentence-transformers, or fine-tune from its base encoder."
+                )
     reading = _json(folder / "sentence_bert_config.json", dict)
     limit = reading.get("max_seq_length")
     settings = _json(folder / "config_sentence_transformers.json", dict)

@@ -136,18 +136,19 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     kind, does = recipe.head.kind, objective.does
     if not data.row_type.has_classes:
         return kind
-    if kind == "auto":
-        return "trained" if does.trains_head else _fitted(does, data)
-    if kind == "trained" and _silenced(does):
-        raise SettingError(
-            f'head.kind is "trained", but {objective.name} gives its cross-entropy no weight here, so no head would '
-            'learn: give it some, or set head.kind = "logistic".'
-        )
-    if kind == "trained" and not does.trains_head:
-        raise SettingError(
-            f'head.kind is "trained", but {objective.name} has no cross-entropy to train a head with: '
-            'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
-        )
+    match kind:
+        case "auto":
+            return "trained" if does.trains_head else _fitted(does, data)
+        case "trained" if _silenced(does):
+            raise SettingError(
+                f'head.kind is "trained", but {objective.name} gives its cross-entropy no weight here, so no head '
+                'would learn: give it some, or set head.kind = "logistic".'
+            )
+        case "trained" if not does.trains_head:
+            raise SettingError(
+                f'head.kind is "trained", but {objective.name} has no cross-entropy to train a head with: '
+                'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
+            )
     return kind
 
 
