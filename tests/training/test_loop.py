@@ -15,7 +15,7 @@ from torch import nn
 
 from nearfar.batching import FileOrder, RandomOrder
 from nearfar.encoding import build, load, tokenize
-from nearfar.errors import Interrupted, NotFiniteError
+from nearfar.errors import CheckpointError, Interrupted, NotFiniteError
 from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
 from nearfar.pipeline import train
 from nearfar.pipeline.prepared import try_out
@@ -28,6 +28,7 @@ from nearfar.training import (
     Loader,
     LossModule,
     Term,
+    loop,
     plan_run,
     read_journal,
 )
@@ -82,13 +83,14 @@ def small_learner(pooling: Any = None, dropout: float = 0.0) -> tuple[LossModule
 
 
 def fit_small(
-    learner: LossModule, feed: Loader, folder: Path, *, callbacks: Any = (), followed: bool = False, **settings: Any
-) -> Any:
+    learner: LossModule, feed: Loader, folder: Path, *, callbacks: Any = (), followed: bool = False,
+    resume: bool = False, **settings: Any,
+) -> Any:  # fmt: skip
     training = Training(**{"epochs": 1, "learning_rate": 1e-2, "warmup": 0.0, **settings})
     return fit_with(
         learner, feed, training, rates={"encoder": 1e-3, "head": 1e-3, "objective": 1e-1}, seed=1,
         store=CheckpointStore(folder / "c"), journal=Journal(folder / "j.jsonl"), callbacks=callbacks,
-        followed=followed,
+        followed=followed, resume=resume,
     )  # fmt: skip
 
 
@@ -363,3 +365,14 @@ def test_a_signal_in_the_last_step_stops_what_follows(tmp_path):
     checkpoint, _ = CheckpointStore(tmp_path / "first" / "c").newest()
     assert checkpoint is not None
     assert checkpoint.state["step"] == 3
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path, monkeypatch):
+    """It may store a run in another way: it is not misread, and the message says what to do."""
+    learner, feed = small_learner()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(loop, "FORMAT", loop.FORMAT - 1)
+        fit_small(learner, feed, tmp_path, checkpoint_every=1)
+
+    with pytest.raises(CheckpointError, match=r"written by another version of nearfar.*--overwrite"):
+        fit_small(learner, feed, tmp_path, checkpoint_every=1, resume=True)
