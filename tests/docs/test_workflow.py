@@ -74,7 +74,6 @@ def test_coverage_runs_the_tests_as_make_test_does(target):
     assert command.startswith("python -m pytest -n 2 --dist loadfile --no-loadscope-reorder")
 
 
-@pytest.mark.xfail(strict=True, reason="the figure of make coverage is put in when it has been measured")
 def test_the_coverage_is_stated():
     text = " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
     stated = re.search(

@@ -187,8 +187,9 @@ def test_a_damaged_run_is_refused_in_one_line(made_up, call, name, text, why):
     assert (code, why in errors, errors.count("\n")) == (1, True, 1), errors
 
 
-def test_a_page_that_cannot_be_written_whole_is_refused_and_leaves_nothing(study, tmp_path):
+def test_a_page_that_cannot_be_written_whole_is_refused_and_leaves_nothing(study, tmp_path, monkeypatch):
     """As on a full disk: no file may be larger than 4,000 bytes."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # its file would be larger, too
     code = (
         "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
         f"from nearfar.cli import main\nsys.argv = ['nearfar', 'report', {str(study)!r}, '--out', 'page.html']\nmain()"
