@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli.progress import console_callback
 from nearfar.data import Records, limit, read
 from nearfar.pipeline.task_run import HEAD_FACTOR
 

@@ -149,8 +149,7 @@ def open_encoder(name: str, models: Path, control: Path) -> str:
     import torch
     from transformers import AutoModel
 
-    from nearfar.encoding.pretrained import open_config, open_tokenizer, quiet_transformers
-    from nearfar.encoding.sources import find
+    from nearfar.encoding.pretrained import find, open_config, open_tokenizer, quiet_transformers
 
     source = find(found)
     with torch.random.fork_rng(devices=[]), quiet_transformers():

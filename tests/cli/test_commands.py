@@ -18,7 +18,7 @@ from nearfar.cli import main
 from nearfar.cli.train import gather_overrides
 from nearfar.encoding import find
 from nearfar.encoding.pretrained import open_tokenizer
-from nearfar.recipe.aliases import _note
+from nearfar.recipe.reader import _note
 
 TEXTS = [
     ("a ripe apple and a plum", "fruit"),

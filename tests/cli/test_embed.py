@@ -22,7 +22,7 @@ import pytest
 import nearfar
 from nearfar.cli import embed, main, windows
 from nearfar.cli.progress import EmbeddingProgress
-from nearfar.data import Layout, read, stream, table
+from nearfar.data import Layout, read, readers, table
 from nearfar.encoding import Model
 from nearfar.encoding.vectors import ORIGIN, VectorFile, header, part_of, progress_of
 from nearfar.errors import DataError, OutputError
@@ -173,7 +173,7 @@ def test_pairs_are_embedded_by_a_model_of_pairs(model, monkeypatch):
 def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
     """Rows that are read and not yet embedded fit in one window."""
     write_rows(Path("rows.jsonl"), 10 * W + 3)
-    read_rows, ahead, counted = 0, [], stream.rows_of  # type: ignore[attr-defined]
+    read_rows, ahead, counted = 0, [], readers.rows_of  # type: ignore[attr-defined]
 
     def counting(*arguments: Any) -> Iterator[Any]:
         nonlocal read_rows
@@ -188,7 +188,7 @@ def test_the_reader_is_never_more_than_a_window_ahead(monkeypatch):
         ahead.append(read_rows - self.done)
         append(self, vectors)
 
-    monkeypatch.setattr(stream, "rows_of", counting)
+    monkeypatch.setattr(readers, "rows_of", counting)
     monkeypatch.setattr(table, "PEEK", W)
     monkeypatch.setattr(VectorFile, "append", watching)
     assert call("embed", "toy", "rows.jsonl", "--out", "v.npy")[0] == 0
@@ -353,7 +353,7 @@ def test_tricky_files_are_refused_and_accepted():
 
 def test_very_many_problems_are_counted_as_reading_at_once_counts_them(monkeypatch):
     """The list is cut at the same place, and dropped rows are reported by number and first line."""
-    monkeypatch.setattr(sys.modules["nearfar.data.issues"], "MAX_PROBLEMS", 20)
+    monkeypatch.setattr(sys.modules["nearfar.data.values"], "MAX_PROBLEMS", 20)
     Path("bad.jsonl").write_text('{"text": "a"}\n' + '{"text": ""}\n' * 50 + '{"text": 1}\n' * 9)
     with pytest.raises(DataError) as at_once:
         read("bad.jsonl", need="text")
@@ -630,7 +630,7 @@ def test_another_model_or_source_is_not_continued(change, model, monkeypatch):
         else:
             from dataclasses import replace
 
-            from nearfar.encoding.toy import toy_tokenizer
+            from nearfar.encoding.pretrained import toy_tokenizer
 
             other = load("toy")
             if change == "weights":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data import Layout, Records, read, values
-from nearfar.data.columns import PAIRS, PLAIN, SINGLES, TARGETS
+from nearfar.data.table import PAIRS, PLAIN, SINGLES, TARGETS
 from nearfar.errors import DataError, Problem
 
 

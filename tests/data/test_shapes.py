@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data import Layout, Records, examine, read
-from nearfar.data.columns import ANCHORS, DOC_IDS, QUERY_IDS, TRIPLETS
+from nearfar.data.table import ANCHORS, DOC_IDS, QUERY_IDS, TRIPLETS
 from nearfar.errors import DataError, Problem
 
 ROW = {"query_id": "q1", "query": "who", "doc_id": "d1", "doc": "he", "relevance": 1}

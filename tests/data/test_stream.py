@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data import Layout, Records, Stream, read, table
-from nearfar.data import stream as stream_module
+from nearfar.data import readers as stream_module
 from nearfar.errors import DataError
 
 SIZE = 4

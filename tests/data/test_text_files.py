@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data import Layout, Records, read, rows
-from nearfar.data.issues import MAX_PROBLEMS
+from nearfar.data.values import MAX_PROBLEMS
 from nearfar.errors import DataError, Problem
 
 

@@ -127,7 +127,7 @@ def interrupt(block: Block, patch: pytest.MonkeyPatch) -> int | None:
     found = re.fullmatch(r"Ctrl-C after step (\d+)", block.remark)
     if found is None:
         return None
-    from nearfar.cli.training_progress import PlainLog
+    from nearfar.cli.progress import PlainLog
 
     step = PlainLog.step
 

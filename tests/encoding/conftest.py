@@ -12,8 +12,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from nearfar.encoding.pretrained import quiet_transformers
-from nearfar.encoding.toy import vocabulary
+from nearfar.encoding.pretrained import quiet_transformers, vocabulary
 
 torch.set_num_threads(1)
 

@@ -22,8 +22,8 @@ from nearfar.encoding.augment import (
     make_augment,
 )
 from nearfar.encoding.lexicon import Lexicon
+from nearfar.encoding.pretrained import toy_tokenizer
 from nearfar.encoding.tokens import Padding
-from nearfar.encoding.toy import toy_tokenizer
 from nearfar.errors import SettingError
 
 TEXTS = ["a car and a small dog", "", "go", "the quick car, the lazy dog and the old car by the river", "car car"]

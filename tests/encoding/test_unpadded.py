@@ -13,9 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.encoding import build, tokenize
-from nearfar.encoding.attention import SLACK, _Attention, attention_blocks
-from nearfar.encoding.dropout_masks import DropoutMasks, _DropAdd
-from nearfar.encoding.unpadded import FAMILIES, ROUND, unpadded_encoder
+from nearfar.encoding.unpadded import (
+    FAMILIES,
+    ROUND,
+    SLACK,
+    DropoutMasks,
+    _Attention,
+    _DropAdd,
+    attention_blocks,
+    unpadded_encoder,
+)
 
 FAMILY = ("bert", "roberta", "distilbert", "electra")
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")

@@ -20,10 +20,10 @@ from nearfar.evaluation import (
     embed_table,
     evaluate,
     evaluate_retrieval,
+    inference,
     pair_scores,
     ranking_report,
     score_pairs,
-    similarity,
 )
 
 TEXTS = [
@@ -85,7 +85,7 @@ def test_each_text_is_encoded_once_and_without_dropout(opened, table):
 
 def test_pair_scores_are_cosines_by_row(monkeypatch):
     """In blocks that end unevenly; a zero vector is 0 to everything, a vector is 1 to itself."""
-    monkeypatch.setattr(similarity, "ROWS", 4)
+    monkeypatch.setattr(inference, "ROWS", 4)
     source = np.random.default_rng(5)
     left, right = (source.standard_normal((11, 6)).astype(np.float32) for _ in range(2))
     right[3] = 7 * left[3]

@@ -539,7 +539,7 @@ def test_the_overall_sentence_counts_data_sets():
 
 def test_statistics_need_no_torch():
     """Counting is done where nothing is trained: the import stays light."""
-    code = "import sys, nearfar.experiments.statistics, nearfar.experiments.verdicts; print('torch' in sys.modules)"
+    code = "import sys, nearfar.experiments.statistics, nearfar.experiments.comparisons; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
     assert done.stdout.strip() == "False", done.stderr

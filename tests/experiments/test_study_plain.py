@@ -17,17 +17,15 @@ from nearfar.data import Records, read
 from nearfar.encoding import load
 from nearfar.errors import DataError, RecipeError, SettingError
 from nearfar.experiments import identity
-from nearfar.experiments.comparisons import compare
+from nearfar.experiments.comparisons import compare, verdict
 from nearfar.experiments.diagnostics import pretrained
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.records import MEASURED, Record, read_records, scores_of
-from nearfar.experiments.study import read_study
-from nearfar.experiments.study_runner import study_status
+from nearfar.experiments.study import read_study, study_status
 from nearfar.experiments.suites import merged, plain_rows, random_letters, sets_of
 from nearfar.experiments.trial import Planned, Trial
 from nearfar.experiments.trial_runner import AllTrials
 from nearfar.experiments.trials import perform
-from nearfar.experiments.verdicts import verdict
 from tests.experiments.studies import nearfar, small_study
 
 THINGS = ("apple", "pear", "plum", "cherry", "hammer", "saw", "drill", "file")

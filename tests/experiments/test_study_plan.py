@@ -13,8 +13,7 @@ from nearfar.data import read
 from nearfar.errors import DataError, NearfarError, SettingError
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.rows import split
-from nearfar.experiments.study import read_study
-from nearfar.experiments.study_runner import study_status
+from nearfar.experiments.study import read_study, study_status
 from nearfar.experiments.trial import Planned
 from tests.experiments.studies import small_study, texts
 

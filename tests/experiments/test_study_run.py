@@ -19,12 +19,12 @@ from rich.console import Console
 from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.data import read
 from nearfar.errors import OutputError
-from nearfar.experiments import study_runner
+from nearfar.experiments import study as study_module
 from nearfar.experiments.comparisons import compare_all
 from nearfar.experiments.estimates import _drawn, _Pace, _Steps, _whole
 from nearfar.experiments.local_executor import LocalExecutor, cores
 from nearfar.experiments.records import find_record, read_plan, read_records, scores_of, write_record
-from nearfar.experiments.study_runner import run_study, study_status
+from nearfar.experiments.study import run_study, study_status
 from nearfar.experiments.study_schema import Search
 from nearfar.experiments.trial_runner import ATTEMPTS, AllTrials, exclusive
 from nearfar.experiments.worker import give_back
@@ -282,7 +282,7 @@ def test_what_another_process_has_finished_meanwhile_is_not_run_again(undisturbe
     before = study_status(file, folder)
     assert len(before.states.waiting) == 6
     shutil.copytree(undisturbed, folder)
-    monkeypatch.setattr(study_runner, "study_status", lambda *_: before)
+    monkeypatch.setattr(study_module, "study_status", lambda *_: before)
     assert run_study(file, folder, Lines(Console(quiet=True), trial_line)).ran == 0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.experiments import runs
 from nearfar.experiments import search as searching
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.records import Record
@@ -63,12 +62,12 @@ def test_the_test_rows_have_no_part_in_choosing(tmp_path, monkeypatch):
     poisoned = replace(records, texts=(texts,))
     again = split((poisoned, None), trial)
     assert (again.rows, again.train) == (part.rows, part.train)
-    read = set[str]()
+    read, trained = set[str](), searching.train
 
     def train(trial, settings, records, out, **others):
         for rows in (records, others.get("dev"), others.get("test")):
             read.update(rows.texts[0] if rows is not None else ())
-        return runs.train(trial, settings, records, out, **others)
+        return trained(trial, settings, records, out, **others)
 
     monkeypatch.setattr(searching, "train", train)
     clean = outcome(trial, tmp_path / "clean")

@@ -25,7 +25,7 @@ from nearfar.errors import DataError, Interrupted, NearfarError, OutputError, Re
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.race import BEHIND, Race, TimeIsUp, Wave, is_behind, makespan
 from nearfar.experiments.records import TRIALS, Record, find_record, read_plan, read_records, write_record
-from nearfar.experiments.runs import train
+from nearfar.experiments.search import train
 from nearfar.experiments.search_space import BASELINE, Prepared, Request, contenders_for, prepare
 from nearfar.experiments.state import STATE, Clock, State, identity_of
 from nearfar.experiments.trial_runner import TrialRunner

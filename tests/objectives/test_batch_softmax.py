@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import nearfar.objectives.batch_softmax
 from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import BatchSoftmax
-from nearfar.objectives.precision import minmax, unit
+from nearfar.objectives.inputs import minmax, unit
 
 Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 

@@ -13,7 +13,7 @@ from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
 
 from nearfar.objectives import Contrastive
-from nearfar.objectives.class_inputs import same_class
+from nearfar.objectives.inputs import same_class
 
 
 def random_batch(seed: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nearfar.errors import SettingError, ShapeError
 from nearfar.objectives import LabelAware, SupCon
-from nearfar.objectives.class_inputs import same_class
+from nearfar.objectives.inputs import same_class
 
 CLASSES = 4
 

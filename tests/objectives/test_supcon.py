@@ -12,7 +12,7 @@ from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
 from nearfar.objectives import SupCon
-from nearfar.objectives.class_inputs import same_class, same_row
+from nearfar.objectives.inputs import same_class, same_row
 
 
 def random_batch(seed: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nearfar.objectives import Triplet
-from nearfar.objectives.class_inputs import same_class
+from nearfar.objectives.inputs import same_class
 
 SELECTIONS = ("all", "hard", "semihard")
 POWERS = {"euclidean": 1, "squared": 2}

@@ -12,7 +12,7 @@ import pytest
 from tests.training.runs import StopAt, digest, losses, write_texts
 
 import nearfar
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli.progress import console_callback
 from nearfar.errors import DataError, Interrupted, SettingError
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data

@@ -14,17 +14,16 @@ from tests.training.modules import loss_module
 from tests.training.runs import write_texts
 
 import nearfar
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli.progress import console_callback
 from nearfar.encoding import build, tokenize
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
-from nearfar.pipeline.defaults import check_objective, choose
+from nearfar.pipeline.defaults import check_objective, choose, plan_stages
 from nearfar.pipeline.heads import TrainingRows, fit_head
 from nearfar.pipeline.loaders import texts_per_class
 from nearfar.pipeline.objectives import build_terms
-from nearfar.pipeline.stages import plan_stages
 from nearfar.recipe import Recipe, build_recipe
 from nearfar.recipe.capabilities import Objective
 from nearfar.recipe.class_objectives import (

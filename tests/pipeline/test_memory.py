@@ -14,7 +14,7 @@ from tests.training.runs import write_texts
 from tests.training.task_runs import task_recipe, write_all
 
 import nearfar
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli.progress import console_callback
 from nearfar.data import read
 from nearfar.errors import CheckpointError, DataError, Interrupted, SettingError
 from nearfar.pipeline import train

@@ -12,9 +12,9 @@ from tests.training.modules import loss_module
 from nearfar.encoding import build, make_head, tokenize
 from nearfar.evaluation import embed_table
 from nearfar.objectives import CrossEntropy, LabelAware, ProxyNCA
+from nearfar.pipeline.defaults import Stage
 from nearfar.pipeline.heads import STRENGTH, TrainingRows, fit_head
-from nearfar.pipeline.rows import Rows, distinct
-from nearfar.pipeline.stages import Stage
+from nearfar.pipeline.loaders import Rows, distinct
 from nearfar.recipe import Data, Recipe
 from nearfar.training import Term
 from nearfar.training.optimizer import parameter_groups, part_of

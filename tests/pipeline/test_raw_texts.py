@@ -17,7 +17,7 @@ from tests.cli.test_pairs import call
 from tests.training.modules import loss_module
 from tests.training.runs import StopAt, digest
 
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli.progress import console_callback
 from nearfar.encoding import build, load, tokenize
 from nearfar.errors import DataError, Interrupted, SettingError
 from nearfar.pipeline import train as train_recipe

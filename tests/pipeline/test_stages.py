@@ -13,8 +13,8 @@ import nearfar
 from nearfar.errors import SettingError
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
+from nearfar.pipeline.defaults import Stage, plan_stages, written
 from nearfar.pipeline.encoder_run import plan_encoder_run
-from nearfar.pipeline.stages import Stage, plan_stages, written
 from nearfar.recipe import Recipe, build_recipe, to_toml
 from nearfar.training import read_journal
 

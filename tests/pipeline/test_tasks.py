@@ -22,19 +22,16 @@ from tests.training.task_runs import task_recipe, train_tasks_in_child, write_al
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import nearfar
-from nearfar.cli.training_progress import console_callback
+from nearfar.cli.progress import console_callback
 from nearfar.encoding.pretrained import quiet_transformers
-from nearfar.encoding.task_export import export_task
-from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, lay_out, load_tasks
+from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, export_task, lay_out, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline import train
-from nearfar.pipeline.results import conflicts_in
-from nearfar.pipeline.runtime import flat, open_encoder
-from nearfar.pipeline.saved_tasks import evaluate_saved
-from nearfar.pipeline.task_outputs import center_scores, truth_of, worst
+from nearfar.pipeline.output import conflicts_in
+from nearfar.pipeline.plan import flat, open_encoder
 from nearfar.pipeline.task_run import plan_task_run
-from nearfar.pipeline.tasks import build_loss, check_dev, read_task
+from nearfar.pipeline.tasks import build_loss, center_scores, check_dev, evaluate_saved, read_task, truth_of, worst
 from nearfar.recipe.tasks import TaskRecipe
 from nearfar.training import read_journal
 

@@ -10,7 +10,7 @@ from tests.experiments.studies import small_study
 from nearfar.errors import RecipeError
 from nearfar.experiments.study import read_study
 from nearfar.recipe import Recipe, build_recipe, parse_override, read_recipe, to_toml
-from nearfar.recipe.aliases import ALIASES, _exists, _note
+from nearfar.recipe.reader import ALIASES, _exists, _note
 from nearfar.recipe.tasks import TaskRecipe, build_task_recipe, read_task_recipe, task_toml
 
 TASKS = [{"name": name, "data": {"train": f"{name}.csv"}} for name in ("one", "two")]

@@ -8,8 +8,7 @@ import pytest
 from nearfar.errors import RecipeError
 from nearfar.recipe import OBJECTIVES, Batches, Data, Recipe, Stage, Training, TripleEntropy, read_recipe, to_toml
 from nearfar.recipe.class_objectives import LabelAware, SupCon
-from nearfar.recipe.keys import entries
-from nearfar.recipe.literals import key_literal, literal
+from nearfar.recipe.keys import entries, key_literal, literal
 from nearfar.recipe.objectives import Blend
 
 ALONE = Recipe(data=Data(train="a.csv", columns=("text", "label")), objective=TripleEntropy())

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from nearfar.errors import RecipeError
 from nearfar.recipe.keys import Key
-from nearfar.recipe.lines import key_lines
-from nearfar.recipe.overrides import parse_override
-from nearfar.recipe.reader import build_table
+from nearfar.recipe.reader import build_table, parse_override
+from nearfar.recipe.validation import key_lines
 from nearfar.recipe.writer import table_to_toml
 
 

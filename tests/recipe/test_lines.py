@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.recipe.lines import DEEPEST, key_lines
-from nearfar.recipe.literals import key_literal, literal
+from nearfar.recipe.keys import key_literal, literal
+from nearfar.recipe.validation import DEEPEST, key_lines
 
 TEXT = '''\
 # a comment with [brackets] = "and quotes

@@ -15,9 +15,9 @@ from nearfar.errors import OutputError
 from nearfar.experiments.records import MAP, PREDICTIONS, TRIALS
 from nearfar.report import Source, read_source, render_page
 from nearfar.report.comparison import side_by_side
-from nearfar.report.journals import dev_scores, losses, total_conflicts
 from nearfar.report.page import SECTIONS
 from nearfar.report.predictions import total_confusion
+from nearfar.report.sources import dev_scores, losses, total_conflicts
 from tests.report.studies import CONTENDERS, EVIL, write_study
 
 VOID = {"meta", "br"}

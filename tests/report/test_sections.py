@@ -11,10 +11,9 @@ from scipy import stats
 
 from nearfar.experiments.records import PREDICTIONS
 from nearfar.report import Source
-from nearfar.report.comparison import by_classes, by_size, cost, differences, failures, scores, summary_line
+from nearfar.report.comparison import by_classes, by_size, cost, differences, failures, provenance, scores, summary_line
 from nearfar.report.embedding_map import embedding_map, geometry
 from nearfar.report.predictions import confidence, confused_classes, mistakes, per_class, total_confusion
-from nearfar.report.settings import provenance
 from nearfar.report.tables import comparisons
 
 

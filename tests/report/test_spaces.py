@@ -10,8 +10,8 @@ import pytest
 
 from nearfar.experiments.records import Cell, DataSet, Plan, Record
 from nearfar.report import Source, render_page
+from nearfar.report.elements import Markup, Missing
 from nearfar.report.embedding_map import geometry
-from nearfar.report.markup import Markup, Missing
 from nearfar.report.spaces import by_set, cosines, embeds, layers
 from nearfar.report.tables import markdown, t_test
 from tests.report.test_page import Reader

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.report import svg
-from nearfar.report.markup import number
+from nearfar.report.elements import number
 
 
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e6), st.integers(2, 9))

@@ -13,11 +13,9 @@ from nearfar.encoding.task_model import load_tasks
 from nearfar.errors import SettingError
 from nearfar.pipeline import train
 from nearfar.report import read_source, render_page
-from nearfar.report.journals import conflict_curves
 from nearfar.report.predictions import mistakes
-from nearfar.report.run_predictions import add_predictions
-from nearfar.report.sources import TaskErrors, TaskMistake
-from nearfar.report.task_mistakes import add_dev_mistakes
+from nearfar.report.single_run import add_dev_mistakes, add_predictions
+from nearfar.report.sources import TaskErrors, TaskMistake, conflict_curves
 from tests.experiments.studies import in_process
 from tests.report.test_page import Reader
 from tests.training.task_runs import task_recipe, write_all
@@ -144,7 +142,7 @@ def test_a_task_without_mistakes_is_told_so(run):
 
 
 def test_many_rows_are_looked_at_in_part(run, monkeypatch):
-    monkeypatch.setattr("nearfar.report.task_mistakes.ROWS", 7)
+    monkeypatch.setattr("nearfar.report.single_run.ROWS", 7)
     source, _ = add_dev_mistakes(read_source(run / "model"))
     assert [(one.checked, one.total) for one in source.errors] == [(7, 10), (6, 6), (7, 12)]
     assert "7 of 12 rows evaluated." in Reader(render_page(source)).texts["mistakes"]

@@ -14,7 +14,7 @@ from nearfar.encoding import build, tokenize
 from nearfar.objectives import BatchSoftmax, CosineMSE, CrossEntropy, SoftTriple, SupCon
 from nearfar.pipeline import train
 from nearfar.training import Loader, LossModule, Term, read_journal
-from nearfar.training.grad_cache import cached_backward
+from nearfar.training.step import cached_backward
 from tests.training.modules import loss_module
 
 from .runs import recipe_for, write_texts

@@ -19,8 +19,16 @@ from nearfar.errors import NotFiniteError
 from nearfar.objectives import CrossEntropy, SupCon
 from nearfar.recipe import Training
 from nearfar.training import CheckpointStore, Journal, Loader, LossModule, Term
-from nearfar.training.lazy_adamw import WINDOW, LazyRows, lazy_rows
-from nearfar.training.optimizer import build_optimizer, factor, optimizer_tensors, parameter_groups, restore_optimizer
+from nearfar.training.optimizer import (
+    WINDOW,
+    LazyRows,
+    build_optimizer,
+    factor,
+    lazy_rows,
+    optimizer_tensors,
+    parameter_groups,
+    restore_optimizer,
+)
 from tests.training.modules import QuietCallback, fit_with, loss_module, step_with
 
 ROWS, WIDTH, STEPS, RATE = 60, 8, 300, 5e-5

@@ -18,7 +18,7 @@ from nearfar.encoding import build, load, tokenize
 from nearfar.errors import CheckpointError, Interrupted, NotFiniteError
 from nearfar.objectives import CrossEntropy, SoftTriple, SupCon
 from nearfar.pipeline import train
-from nearfar.pipeline.prepared import try_out
+from nearfar.pipeline.plan import try_out
 from nearfar.recipe import Training
 from nearfar.training import (
     Callback,

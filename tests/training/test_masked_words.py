@@ -15,7 +15,7 @@ from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.errors import SettingError
 from nearfar.objectives import BatchSoftmax, CrossEntropy
 from nearfar.training import Loader, LossModule, Term
-from nearfar.training.grad_cache import cached_backward
+from nearfar.training.step import cached_backward
 from tests.training.modules import loss_module
 
 ROWS = 13

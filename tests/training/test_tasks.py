@@ -19,8 +19,8 @@ from nearfar.pipeline.task_run import plan_task_run
 from nearfar.pipeline.tasks import build_loss, make_task_loader
 from nearfar.seeds import stream
 from nearfar.training import LossModule, MultiTaskLoader
+from nearfar.training.loss_module import ScoreError, Uncertainty
 from nearfar.training.pcgrad import project
-from nearfar.training.task_losses import ScoreError, Uncertainty
 from tests.training.modules import step_with
 
 from .task_runs import task_recipe, write_all

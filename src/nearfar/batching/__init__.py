@@ -1,11 +1,9 @@
 """Samplers and task schedules: which rows share a batch, and which task a training step takes its batch from."""
 
-from nearfar.batching.class_balanced import ClassBalanced, count_without_positive
-from nearfar.batching.embedding_sampler import EmbeddingSampler
-from nearfar.batching.groupings import Clusters, Grouping, NearestNeighbors, SharedNeighbors
+from nearfar.batching.groupings import Clusters, EmbeddingSampler, Grouping, NearestNeighbors, SharedNeighbors
 from nearfar.batching.groups import GroupReport
 from nearfar.batching.nearest_neighbors import Search
-from nearfar.batching.samplers import FileOrder, RandomOrder, Rows, Sampler, cut
+from nearfar.batching.samplers import ClassBalanced, FileOrder, RandomOrder, Rows, Sampler, count_without_positive, cut
 from nearfar.batching.schedules import Annealing, RoundRobin, Sampled, Schedule, Sequential, TaskBatch, describe
 from nearfar.batching.shingle_sampler import ShingleSampler
 

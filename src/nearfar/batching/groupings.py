@@ -1,18 +1,30 @@
-"""Groupings: which rows with similar vectors become a group, by nearest neighbors, clusters or shared neighbors."""
+"""Groupings: which rows with similar vectors become a group, and the sampler that makes batches of hard negatives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.batching.groups import Groups, Ids, Shingles, Vectors, shingle_groups
-from nearfar.batching.nearest_neighbors import BLOCK, DEFAULT, Index, Search, cluster_numbers, make_index
-from nearfar.batching.samplers import Rows
-from nearfar.errors import SettingError
+from nearfar.batching.groups import (
+    GroupReport,
+    Groups,
+    Ids,
+    Shingles,
+    Vectors,
+    check_groups,
+    mean_cosine,
+    report,
+    shingle_groups,
+)
+from nearfar.batching.nearest_neighbors import BLOCK, DEFAULT, Index, Search, cluster_numbers, make_index, unit
+from nearfar.batching.samplers import Rows, cut
+from nearfar.errors import SettingError, ShapeError
+from nearfar.seeds import generator
 
 
 class Grouping(Protocol):
@@ -197,3 +209,80 @@ def positive(**settings: int) -> None:
     for name, value in settings.items():
         if value < 1:
             raise SettingError(f"batches.{name} must be 1 or more, got {value}.")
+
+
+@dataclass(kw_only=True, eq=False)
+class EmbeddingSampler:
+    """Every row exactly once an epoch, rows with similar vectors adjacent.
+
+    The vectors decide which rows are similar: those of the left or of the right texts of the pairs.
+
+    Args:
+        rows: of the data set.
+        size: rows of a batch.
+        seed: of groups and order.
+        vectors: gives (rows, d) vectors of the current model, row by row; they are normalized in place.
+        grouping: how groups are found: :class:`NearestNeighbors`, :class:`Clusters` or :class:`SharedNeighbors`.
+        every: epochs from one encoding to the next.
+        same: (rows,) ids; two rows of one id do not enter one group.
+    """
+
+    reads_model: ClassVar[bool] = True
+
+    rows: int
+    size: int
+    seed: int
+    vectors: Callable[[], Vectors]
+    grouping: Grouping = field(default_factory=NearestNeighbors)
+    every: int = 1
+    same: Ids | None = None
+    report: GroupReport | None = field(default=None, init=False)
+    """Of the latest epoch; None when it reordered the batches of the epoch before."""
+
+    def __post_init__(self) -> None:
+        check_groups(rows=self.rows, size=self.size, group=self.grouping.group, same=self.same)
+        positive(refresh=self.every)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:
+        """The epoch's groups, one after the other, cut into batches; between two encodings, ``previous`` reordered."""
+        source = generator(self.seed, self.grouping.stream, epoch)
+        if epoch % self.every:
+            self.report = None
+            previous = self._checked(previous, epoch)
+            return [previous[at] for at in source.permutation(len(self))]
+        start = time.perf_counter()
+        vectors = self.vectors()
+        if vectors.ndim != 2 or len(vectors) != self.rows:
+            raise ShapeError(f"vectors must be (rows, d) with {self.rows} rows, got shape {vectors.shape}")
+        encoded = time.perf_counter()
+        vectors = unit(vectors)
+        groups = self.grouping.groups(vectors, source, self.same)
+        batches = cut(groups.order, self.size)
+        self.report = report(
+            groups,
+            batches=batches,
+            similarity=lambda batch: mean_cosine(vectors[batch]),
+            measure="cosine",
+            seconds=time.perf_counter() - encoded,
+            encoding_seconds=encoded - start,
+            source=source,
+        )
+        return batches
+
+    def _checked(self, previous: list[Rows] | None, epoch: int) -> list[Rows]:
+        """The batches of the epoch before, if they hold each row once."""
+        if previous is None:
+            raise SettingError(
+                f"epoch {epoch} takes the batches of the epoch before (batches.refresh is above 1), which were not "
+                "given: pass them as previous, or set batches.refresh = 1."
+            )
+        counts = np.bincount(np.concatenate(previous), minlength=self.rows) if previous else np.zeros(0)
+        if len(previous) != len(self) or len(counts) != self.rows or not (counts == 1).all():
+            raise SettingError(
+                f"previous must hold each of the {self.rows} rows once in {len(self)} batches; those given belong to "
+                "other data or other settings."
+            )
+        return previous

@@ -36,7 +36,7 @@ def embed(
     """Compute embeddings: a NumPy file with one float32 row per text."""
     from rich.console import Console
 
-    from nearfar.cli.output import check_target, handling
+    from nearfar.cli.options import check_target, handling
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.encoding import load

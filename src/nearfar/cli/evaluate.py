@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from nearfar.cli import options
-from nearfar.cli.output import print_json, print_notes
-from nearfar.errors import DataError, Problem, SettingError
+from nearfar.cli.options import handling, print_json, print_notes
+from nearfar.cli.progress import EmbeddingProgress
+from nearfar.data import Layout
+from nearfar.encoding import load
+from nearfar.errors import DataError, Problem, SettingError, counted
+from nearfar.evaluation import SuiteReport, evaluate_suite, read_suite
+from nearfar.pipeline.evaluate import require_vectors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,6 +30,37 @@ if TYPE_CHECKING:
     from nearfar.encoding.task_model import TaskCard, TaskModel
     from nearfar.evaluation import Report
     from nearfar.pipeline.corpora import Corpus
+
+
+def suite_command(
+    model_name: str, suite: str, folder: str, layout: Layout, invalid: str | None, batch_size: int, *, as_json: bool
+) -> None:
+    """Measure the model on every data set of the suite, and print it."""
+    sets, notes = read_suite(folder, suite, layout=layout, invalid=handling(invalid))
+    model = load(model_name)
+    require_vectors(model)
+    with EmbeddingProgress(sum(2 * len(one.records) for one in sets), lines=False) as progress:
+        report = evaluate_suite(model, sets, batch_size=batch_size, progress=progress.reach)
+    if as_json:
+        sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    else:
+        Console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
+    notes += [f"{name}: {score.warning}" for name, score in report.sets.items() if score.warning]
+    print_notes(notes)
+
+
+def _table(report: SuiteReport, title: str) -> Table:
+    table = Table(title=Text(title, style="italic"), title_justify="left", min_width=min(len(title) + 2, 100))
+    table.add_column("data")
+    table.add_column("pairs", justify="right")
+    table.add_column("Spearman", justify="right")
+    for name, score in report.sets.items():
+        table.add_row(Text(name), f"{score.rows:,}", f"{score.spearman:.2f}")
+    table.add_section()
+    beside = [name for name in report.sets if name not in report.averaged]
+    words = f"mean of {counted(len(report.averaged), 'set')}" + (f", without {', '.join(beside)}" if beside else "")
+    table.add_row(Text(words), f"{sum(report.sets[name].rows for name in report.averaged):,}", f"{report.mean:.2f}")
+    return table
 
 
 def evaluate(
@@ -57,7 +98,7 @@ def evaluate(
     A model of several tasks is evaluated on one of them with FILE, or without FILE on the dev and test rows of all of
     them, with the mean of their scores.
     """
-    from nearfar.cli.output import handling, one_standard_input
+    from nearfar.cli.options import handling, one_standard_input
     from nearfar.data import Layout, read
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
@@ -84,8 +125,6 @@ def evaluate(
     others = {"--label": label, "--corpus": corpus, "--corpus-text": corpus_text, "--threshold": threshold}
     source = _file_or_suite(source, suite, data, others)
     if suite is not None and data is not None:
-        from nearfar.cli.suites import suite_command
-
         suite_command(model, suite, data, layout, invalid, batch_size, as_json=json_)
         return
     if corpus_text is not None and corpus is None:
@@ -135,7 +174,7 @@ def _evaluate_task(
 ) -> None:
     """One task on a file, with its most confident mistakes where these are asked for."""
     from nearfar.encoding.predictor import task_predictor
-    from nearfar.pipeline.task_outputs import judge, truth_of, worst
+    from nearfar.pipeline.tasks import judge, truth_of, worst
 
     task_predictor(model, card.name).check(records)
     outputs = model.outputs(card.name, records.texts, batch_size=batch_size)
@@ -156,8 +195,8 @@ def _evaluate_recipe_rows(name: str, model: TaskModel, task: str | None, batch_s
     from rich.console import Console
 
     from nearfar.cli.tables import task_table
-    from nearfar.pipeline.results import split_values
-    from nearfar.pipeline.saved_tasks import evaluate_saved
+    from nearfar.pipeline.output import split_values
+    from nearfar.pipeline.tasks import evaluate_saved
 
     named = None if task is None else model.card(task).name
     splits, notes = evaluate_saved(Path(name), model, named, batch_size=batch_size)

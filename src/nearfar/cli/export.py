@@ -19,8 +19,7 @@ def export(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write the classifier of one of several tasks as a folder that AutoModelForSequenceClassification opens."""
-    from nearfar.encoding.task_export import export_task
-    from nearfar.encoding.task_model import load_tasks
+    from nearfar.encoding.task_model import export_task, load_tasks
 
     if out.is_file():
         raise OutputError(f"{out}: this is a file; give a folder for the model.")

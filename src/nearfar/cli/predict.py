@@ -21,7 +21,7 @@ def predict(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Classify texts: one JSON object per line with text, label and probabilities, or the score of a task."""
-    from nearfar.cli.output import check_target, handling, print_notes, write_lines
+    from nearfar.cli.options import check_target, handling, print_notes, write_lines
     from nearfar.data import Layout, read
     from nearfar.encoding.predictor import open_predictor
 
@@ -59,12 +59,12 @@ def score(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Compute the cosine similarity of pairs: one JSON object per line with both texts and their cosine."""
-    from nearfar.cli.output import check_target, handling, print_notes, write_lines
+    from nearfar.cli.options import check_target, handling, print_notes, write_lines
     from nearfar.data import Layout, read
     from nearfar.encoding import load
     from nearfar.evaluation import score_pairs
     from nearfar.pipeline.evaluate import card_thresholds, require_vectors
-    from nearfar.pipeline.rows import distinct
+    from nearfar.pipeline.loaders import distinct
 
     if threshold is not None and not math.isfinite(threshold):
         raise SettingError(f"--threshold must be a finite number, got {threshold}.")

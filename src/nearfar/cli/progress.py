@@ -1,4 +1,4 @@
-"""Progress of computing embeddings on standard error: a bar on a terminal, lines elsewhere."""
+"""Progress on standard error: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from nearfar.cli.training_progress import LINES
-from nearfar.training import duration
+from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry, duration
 
 
 class EmbeddingProgress:
@@ -59,3 +58,122 @@ class EmbeddingProgress:
         elif self.lines and done - self.printed >= self.total / LINES and done < self.total:
             self.printed = done
             sys.stderr.write(f"{done:,}/{self.total:,} texts  {speed} texts/s  {left} left\n")
+
+
+LINES = 20
+"""About how many lines a plain log has, evaluations aside."""
+
+
+def console_callback(console: Console | None = None) -> Callback:
+    """What shows a run on a console, standard error by default."""
+    console = console or Console(stderr=True)
+    return LiveBar(console) if console.is_terminal else PlainLog(console)
+
+
+class LiveBar:
+    """A bar with loss, dev metric, texts per second and time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.dev = ""
+        self.bar: Progress | None = None
+
+    def message(self, text: str) -> None:
+        """Print a line, above the bar where there is one."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def begin(self, steps: int) -> None:
+        """Start a bar of so many steps."""
+        self.bar = Progress(
+            SpinnerColumn(), TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}{task.fields[dev]}  {task.fields[speed]} texts/s"),
+            TextColumn("{task.fields[left]} left"), console=self.console, transient=False,
+        )  # fmt: skip
+        self.task = self.bar.add_task("", total=steps, epoch=1, loss="-", dev="", speed="-", left="-")
+        self.clock = Clock(steps)
+        self.bar.start()
+
+    def step(self, entry: StepEntry) -> None:
+        """Move the bar."""
+        assert self.bar is not None
+        left, speed = self.clock.tick(entry)
+        self.bar.update(
+            self.task,
+            completed=entry["step"],
+            epoch=entry["epoch"],
+            loss=f"{entry['loss']:.4f}",
+            dev=self.dev,
+            speed=f"{speed:.0f}",
+            left=duration(left),
+        )
+
+    def evaluation(self, entry: EvaluationEntry) -> None:
+        """Show the dev metric from now on."""
+        self.dev = f"  dev {entry['metric']} {entry['scores'][entry['metric']]:.4f}"
+        self.message(evaluation_line(entry))
+
+    def end(self) -> None:
+        """Stop the bar and give the terminal back."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+class PlainLog:
+    """A line now and then, for files and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def message(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def begin(self, steps: int) -> None:
+        """Spread the lines over the steps."""
+        self.every = max(1, steps // LINES)
+        self.clock = Clock(steps)
+
+    def step(self, entry: StepEntry) -> None:
+        """Print every so often."""
+        left, speed = self.clock.tick(entry)
+        if entry["step"] % self.every == 0 or entry["step"] == entry["steps"]:
+            self.message(
+                f"step {entry['step']}/{entry['steps']}  epoch {entry['epoch']}  loss {entry['loss']:.4f}  "
+                f"{speed:.0f} texts/s  {duration(left)} left"
+            )
+
+    def evaluation(self, entry: EvaluationEntry) -> None:
+        """Print the dev scores."""
+        self.message(evaluation_line(entry))
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+
+class Clock:
+    """Time left and speed, from the recent steps of this process."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.began = time.perf_counter()
+        self.first: int | None = None
+        self.speed = 0.0
+
+    def tick(self, entry: StepEntry) -> tuple[float, float]:
+        """Seconds left, texts per second."""
+        if self.first is None:
+            self.first = entry["step"] - 1
+        done = entry["step"] - self.first
+        per_step = (time.perf_counter() - self.began) / done
+        now = entry["texts_per_second"]
+        self.speed = now if done == 1 else 0.9 * self.speed + 0.1 * now
+        return per_step * (self.steps - entry["step"]), self.speed
+
+
+def evaluation_line(entry: EvaluationEntry) -> str:
+    """One line on an evaluation."""
+    scores = "  ".join(f"{name} {value:.4f}" for name, value in entry["scores"].items())
+    mark = "  (best so far)" if entry["best"] else ""
+    end = "  no gain for too long: stopping" if entry["stopped"] else ""
+    return f"dev after step {entry['step']}: {scores}{mark}{end}"

@@ -86,15 +86,15 @@ def _with_file(source: Source, data: str, task: str | None, scratch: Path, batch
 
     records = read(data, Layout())
     if task is None and embeds(source.home):
-        from nearfar.report.run_geometry import add_geometry
+        from nearfar.report.single_run import add_geometry
 
         return add_geometry(source, records, batch_size=batch_size)
     if source.tasks:
-        from nearfar.report.task_mistakes import add_file_mistakes, lacks_probabilities
+        from nearfar.report.single_run import add_file_mistakes, lacks_probabilities
 
         if lacks_probabilities(source.home, task):
             return add_file_mistakes(source, records, task, batch_size=batch_size), []
-    from nearfar.report.run_predictions import add_predictions
+    from nearfar.report.single_run import add_predictions
 
     return add_predictions(source, records, scratch, task=task, batch_size=batch_size)
 
@@ -102,14 +102,14 @@ def _with_file(source: Source, data: str, task: str | None, scratch: Path, batch
 def _with_run_rows(source: Source, batch_size: int) -> tuple[Source, list[str]]:
     """Add the mistakes of a multi-task run on its dev rows, or the geometry of an encoder on its own texts."""
     if source.tasks:
-        from nearfar.report.task_mistakes import add_dev_mistakes
+        from nearfar.report.single_run import add_dev_mistakes
 
         return add_dev_mistakes(source, batch_size=batch_size)
     from nearfar.report.spaces import embeds
 
     if source.home is None or not embeds(source.home):
         return source, []
-    from nearfar.report.run_geometry import add_geometry
+    from nearfar.report.single_run import add_geometry
 
     return add_geometry(source, None, batch_size=batch_size)
 

@@ -101,7 +101,7 @@ def reproduce(
         sets=_names(sets),
     )
     if encoder is not None and encoder != PAPER_ENCODER:
-        from nearfar.encoding.sources import find
+        from nearfar.encoding.pretrained import find
 
         find(encoder)  # one that is none would fail in every trial
     folder = out or Path("reproduced") / f"{known.name}-{chosen.number}"

@@ -12,14 +12,13 @@ from rich.table import Column, Table
 
 from nearfar.errors import counted
 from nearfar.evaluation.geometry import MEASURES
-from nearfar.experiments.comparisons import compare_all
+from nearfar.experiments.comparisons import compare_all, overall, verdict
 from nearfar.experiments.estimates import estimate
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Record, cell_name, read_plan, read_records, scores_of, set_scores
 from nearfar.experiments.statistics import summarize
-from nearfar.experiments.study_runner import folder_of, run_study, study_status
+from nearfar.experiments.study import folder_of, run_study, study_status
 from nearfar.experiments.trial_runner import Executor, Watcher
-from nearfar.experiments.verdicts import overall, verdict
 from nearfar.training import duration
 
 SHOWN = 10

@@ -79,7 +79,7 @@ def train(
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
     recipe = gather_recipe(source, out, gather_overrides(flags, set_ or []), resume=resume)
     if dry_run:
-        from nearfar.pipeline.plan import plan_recipe
+        from nearfar.pipeline.train import plan_recipe
 
         plan = plan_recipe(recipe)
         for note in plan.notes:
@@ -88,7 +88,7 @@ def train(
         return
     from rich.console import Console
 
-    from nearfar.cli.training_progress import console_callback
+    from nearfar.cli.progress import console_callback
     from nearfar.pipeline import train
 
     console = Console(stderr=True)

@@ -43,9 +43,9 @@ def tune(
     """Compare objectives on a labeled file within a time budget, and train the best one on all of it."""
     from rich.console import Console
 
+    from nearfar.cli.progress import console_callback
     from nearfar.cli.study_actions import Bar, say, trial_line
     from nearfar.cli.train import gather_overrides
-    from nearfar.cli.training_progress import console_callback
     from nearfar.experiments import tune as experiment
     from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.search_space import Request

@@ -33,7 +33,7 @@ def whiten(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Whiten the embeddings of a model without training: fit a linear map to texts and store it after the pooling."""
-    from nearfar.cli.output import handling, print_notes
+    from nearfar.cli.options import handling, print_notes
     from nearfar.cli.progress import EmbeddingProgress
     from nearfar.data import Layout, read
     from nearfar.encoding import load

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
 from nearfar.data.memory import named_splits, read_memory
-from nearfar.data.readers import read, rows
+from nearfar.data.readers import Stream, read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.row_types import RowType, row_type_of
 from nearfar.data.sources import samples
 from nearfar.data.splits import SIZES, folds, holdout, limit, per_class
-from nearfar.data.stream import Stream
 from nearfar.data.targets import (
     contradictions,
     contradictions_message,

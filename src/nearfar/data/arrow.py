@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nearfar.data.delimited import Row, distinct_names
-from nearfar.data.issues import Issues
-from nearfar.data.lines import report_empty, report_unreadable
 from nearfar.data.sources import split_remedy
+from nearfar.data.text_files import Row, distinct_names, report_empty, report_unreadable
+from nearfar.data.values import Issues
 
 _BATCH = 1_000
 _DAMAGED = "Write or download it again; this copy is damaged."

@@ -11,12 +11,11 @@ from itertools import chain
 from typing import Any
 
 from nearfar.data.arrow import dataset_rows
-from nearfar.data.columns import Need
-from nearfar.data.delimited import Row, distinct_names
-from nearfar.data.issues import Issues
 from nearfar.data.readers import Invalid, checked, missing_content
 from nearfar.data.records import Layout, Records
-from nearfar.data.table import check_rows
+from nearfar.data.table import Need, check_rows
+from nearfar.data.text_files import Row, distinct_names
+from nearfar.data.values import Issues
 from nearfar.errors import MEMORY, DataError, SettingError, counted
 
 SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from nearfar.data.issues import Issues
 from nearfar.data.records import Records
+from nearfar.data.values import Issues
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
 
 SCALES = ((0, 1), (-1, 1), (0, 4), (0, 5), (1, 5), (0, 10), (0, 100))

@@ -24,8 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.encoding.dropout_masks import DropoutMasks
-from nearfar.encoding.unpadded import Unpadded, UnpaddedEncoder
+from nearfar.encoding.unpadded import DropoutMasks, Unpadded, UnpaddedEncoder
 
 LEAST = 128
 """Tokens that are worth a part of their own."""

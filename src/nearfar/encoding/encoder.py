@@ -5,20 +5,86 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.encoding.cpu_parallel import encode
-from nearfar.encoding.dropout_masks import NO_NOISE, DropoutMasks, EncoderNoise, scale_heads
 from nearfar.encoding.heads import Head
-from nearfar.encoding.pooling_modes import NO_POOLER, Pooling, pool
 from nearfar.encoding.tokens import Indices, Inputs, Padded, TokenTable
-from nearfar.encoding.transform import Transform
-from nearfar.encoding.unpadded import FAMILIES, Unpadded, unpadded_encoder
+from nearfar.encoding.unpadded import (
+    FAMILIES,
+    NO_NOISE,
+    DropoutMasks,
+    EncoderNoise,
+    Unpadded,
+    scale_heads,
+    unpadded_encoder,
+)
 from nearfar.errors import SettingError
 from nearfar.shapes import expect
+
+Pooling = Literal["first", "mean", "pooler"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+NO_POOLER = "pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'."
+
+
+def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None = None) -> Tensor:
+    """(b, l, d) last hidden states, (b, l) mask of real tokens -> (b, d).
+
+    ``first`` takes the first real token on whichever side the padding is, ``mean`` averages the real tokens,
+    ``pooler`` is the output of the encoder's own pooler.
+
+    >>> states = torch.tensor([[[1.0], [3.0], [100.0]]])
+    >>> pool("mean", states, torch.tensor([[1, 1, 0]])).item()
+    2.0
+    """
+    b = expect(states=(states, "b l d"), mask=(mask, "b l"))["b"]
+    if pooling == "first":
+        first = mask.long().argmax(dim=1)  # (b,): padding may be on the left
+        return states[torch.arange(b, device=states.device), first]
+    if pooling == "mean":
+        real = mask.bool().unsqueeze(-1)  # (b, l, 1)
+        total = states.masked_fill(~real, 0).sum(dim=1)  # filled, not multiplied: padding may hold anything, even NaN
+        return total / real.sum(dim=1).clamp(min=1)
+    if pooling == "pooler":
+        if pooler is None:
+            raise SettingError(NO_POOLER)
+        return pooler
+    raise SettingError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}.")
+
+
+class TransformSpec(TypedDict):
+    """A map in the model card: what it is and what it was fitted to."""
+
+    kind: str
+    dims: int
+    texts: int
+    before: NotRequired[TransformSpec | None]
+
+
+class Transform(nn.Module):
+    """(b, d) text vectors -> (b, k): x Wᵀ + b. It is fitted, never trained.
+
+    Args:
+        weight: (k, d) W.
+        bias: (k,) b.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        expect(weight=(weight, "k d"), bias=(bias, "k"))
+        self.register_buffer("weight", weight.detach().float().cpu().clone())
+        self.register_buffer("bias", bias.detach().float().cpu().clone())
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(b, d) -> (b, k)."""
+        return F.linear(vectors.float(), self.weight, self.bias)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.encoding.pretrained import Built, from_checkpoint, open_config, quiet_transformers
-from nearfar.encoding.sources import find
+from nearfar.encoding.pretrained import Built, find, from_checkpoint, open_config, quiet_transformers
 from nearfar.encoding.tokens import Inputs, Padded
 from nearfar.encoding.unpadded import BERT_LIKE, FAMILIES
 from nearfar.errors import SettingError

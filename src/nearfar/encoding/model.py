@@ -13,19 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.encoding import model_folder
-from nearfar.encoding.encoder import Output, TextModel
+from nearfar.encoding.encoder import Output, TextModel, Transform
 from nearfar.encoding.heads import Head, make_head
 from nearfar.encoding.pretrained import (
     choose_length,
+    find,
     labels_of,
     open_config,
     open_network,
     open_tokenizer,
     require_pooler,
 )
-from nearfar.encoding.sources import find
 from nearfar.encoding.tokens import TokenTable, tokenize
-from nearfar.encoding.transform import Transform
 from nearfar.errors import EncoderError, SettingError
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]

@@ -29,13 +29,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nearfar.encoding.encoder import TextModel
+from nearfar.encoding.encoder import POOLINGS, Pooling, TextModel, TransformSpec
 from nearfar.encoding.heads import HeadSpec
-from nearfar.encoding.pooling_modes import POOLINGS, Pooling
-from nearfar.encoding.pretrained import quiet_transformers, require_pooler
-from nearfar.encoding.sources import CARD as CARD
-from nearfar.encoding.sources import STAGING
-from nearfar.encoding.transform import TransformSpec
+from nearfar.encoding.pretrained import CARD as CARD
+from nearfar.encoding.pretrained import STAGING, quiet_transformers, require_pooler
 from nearfar.errors import EncoderError
 from nearfar.files import flush_tree, remove
 

@@ -1,12 +1,8 @@
-"""The fast path: BERT's family on the real tokens of a batch, without padding.
-
-A batch of texts is one (t, d) tensor of tokens, the texts sorted by length. Everything but attention works on it as it
-is; attention takes the texts in blocks of similar length. The weights are those of the network that ``AutoModel``
-opened, so saving, loading, heads and optimizers need not know about it, and the results are the network's own.
-"""
+"""The fast path: BERT's family on the real tokens of a batch, without padding."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +10,256 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.encoding.attention import Block, attend, attend_first, attention_blocks
-from nearfar.encoding.dropout_masks import NO_NOISE, DropoutMasks, EncoderNoise, scale_heads
+from nearfar.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderNoise:
+    """Noise inside the encoder while it trains, besides dropout; for encoders of BERT's family.
+
+    Args:
+        drophead: the probability of each attention head of each text to be dropped.
+        cutoff: the share of the embeddings' coordinates that become zero, the same for all tokens of a text.
+    """
+
+    drophead: float = 0.0
+    cutoff: float = 0.0
+
+    def __post_init__(self) -> None:
+        for setting, value, usual in (("drophead", self.drophead, 0.2), ("cutoff", self.cutoff, 0.1)):
+            if not 0 <= value < 1:
+                raise SettingError(f"encoder.{setting} must be 0 or more and below 1, got {value}; try {usual}.")
+
+    def __bool__(self) -> bool:
+        return bool(self.drophead or self.cutoff)
+
+
+NO_NOISE = EncoderNoise()
+
+
+class DropoutMasks:
+    """Masks from one cheap stream of bits, seeded by ``seed`` or torch's generator: same seed, same masks."""
+
+    def __init__(self, *, training: bool, seed: int | None = None) -> None:
+        self.training = training
+        self._seed = seed
+        self._bits: Any = None
+
+    def off(self, p: float) -> bool:
+        """Whether nothing is dropped."""
+        return not self.training or p <= 0
+
+    def mask(self, shape: Sequence[int], p: float, like: Tensor) -> Tensor:
+        """Zero with probability ``p`` and one otherwise, in the type of ``like``."""
+        count = math.prod(shape)
+        bits = torch.from_numpy(self._raw(-(-count // 4)).view(np.int16)[:count])
+        return (bits >= round(p * 65536) - 32768).to(like.device, like.dtype).view(*shape)
+
+    def heads(self, texts: int, heads: int, p: float) -> Tensor:
+        """(texts, heads) the factor of each attention head: DropHead, Zhou et al. 2020, arXiv:2004.13342.
+
+        A head is dropped with probability ``p``; where all of a text would be, one is kept, each with the same chance.
+        Those kept are scaled by all heads over the heads kept, so that the mean factor is 1, whatever ``p``.
+        """
+        draws = self._uniform(texts, heads)
+        kept = (draws >= p) | (draws == draws.amax(dim=1, keepdim=True))
+        return kept * (heads / kept.sum(dim=1, keepdim=True))
+
+    def cutoff(self, texts: int, width: int, share: float) -> Tensor:
+        """(texts, width) True for a ``share`` of the coordinates: feature cutoff, Shen et al. 2020, arXiv:2009.13818.
+
+        Their number is rounded, and they are drawn for each text.
+        """
+        return self._uniform(texts, width).argsort(dim=1) < round(share * width)
+
+    def _uniform(self, *shape: int) -> Tensor:
+        """Numbers from 0 on and below 1, in double precision."""
+        raw = self._raw(math.prod(shape)) >> np.uint64(11)
+        return torch.from_numpy(raw.astype(np.float64) * 2.0**-53).view(*shape)
+
+    def _raw(self, count: int) -> NDArray[np.uint64]:
+        if self._bits is None:
+            self._bits = np.random.SFC64(int(torch.randint(2**62, ())) if self._seed is None else self._seed)
+        drawn: NDArray[np.uint64] = self._bits.random_raw(count)
+        return drawn
+
+    def drop(self, x: Tensor, p: float) -> Tensor:
+        """``x`` with a share ``p`` of its numbers set to zero and the others scaled up."""
+        return x if self.off(p) else x * self.mask(x.shape, p, x).mul_(1 / (1 - p))
+
+    def drop_and_add(self, x: Tensor, residual: Tensor, p: float) -> Tensor:
+        """``drop(x) + residual`` in one pass."""
+        if self.off(p):
+            return x + residual
+        summed: Tensor = _DropAdd.apply(x, residual, self.mask(x.shape, p, x), 1 / (1 - p))  # type: ignore[no-untyped-call]
+        return summed
+
+
+class _DropAdd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, residual: Tensor, mask: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        return torch.addcmul(residual, x, mask, value=scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (mask,) = ctx.saved_tensors
+        return (gradients[0] * mask).mul_(ctx.scale).to(mask.dtype), gradients[0], None, None
+
+
+def scale_heads(values: Tensor, scales: Tensor) -> Tensor:
+    """(..., d) outputs of all attention heads, concatenated, and (..., h) a factor for each head -> (..., d)."""
+    return (values.view(*scales.shape, -1) * scales.unsqueeze(-1)).flatten(-2)
+
+
+SLACK = 0.2
+"""How much longer the longest text of a block may be than its shortest, as a share."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Texts of similar length whose attention is computed together."""
+
+    start: int
+    stop: int
+    """The tokens of the block in the stream."""
+    texts: int
+    longest: int
+    fill: Tensor | None
+    """(texts * longest,) the token at each padded position, any at padding; None if all texts have the same length."""
+    keep: Tensor | None
+    """(tokens,) the padded positions that hold tokens."""
+    mask: Tensor | None
+    """(texts, 1, 1, longest) True for tokens, False for padding."""
+    begins: Tensor
+    """(texts,) the first token of each text in the stream."""
+
+
+def attention_blocks(lengths: Sequence[int], device: torch.device) -> list[Block]:
+    """Cut a sorted sequence of lengths into blocks with little padding."""
+    blocks = []
+    first, start = 0, 0
+    while first < len(lengths):
+        longest = lengths[first]
+        last = first
+        while last < len(lengths) and longest - lengths[last] <= max(1, SLACK * longest):
+            last += 1
+        inside = lengths[first:last]
+        stop = start + sum(inside)
+        fill = keep = mask = None
+        if inside[-1] != longest:
+            sizes = np.array(inside)
+            real = np.arange(longest) < sizes[:, None]  # (texts, longest)
+            order = np.zeros(real.shape, dtype=np.int64)
+            order[real] = np.arange(stop - start)
+            fill = torch.from_numpy(order.ravel()).to(device)
+            keep = torch.from_numpy(np.flatnonzero(real)).to(device)
+            mask = torch.from_numpy(real[:, None, None, :]).to(device)
+        begins = torch.from_numpy(start + np.cumsum([0, *inside[:-1]])).to(device)
+        blocks.append(Block(start, stop, len(inside), longest, fill, keep, mask, begins))
+        first, start = last, stop
+    return blocks
+
+
+def attend(qkv: Tensor, block: Block, heads: int, dropout: float, masks: DropoutMasks) -> Tensor:
+    """(tokens, 3 d) queries, keys and values of a block -> (tokens, d) outputs of all heads."""
+    if not torch.is_grad_enabled() or not qkv.requires_grad:
+        d = qkv.shape[1] // 3
+        filled = qkv if block.fill is None else qkv.index_select(0, block.fill)
+        q, k, v = filled.view(block.texts, block.longest, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
+        if masks.off(dropout):
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=block.mask)
+            flat = mixed.transpose(1, 2).reshape(block.texts * block.longest, d)
+            return flat if block.keep is None else flat.index_select(0, block.keep)
+    shape = (block.texts * heads, block.longest, block.longest)
+    mask = None if masks.off(dropout) else masks.mask(shape, dropout, qkv)
+    scale = 1.0 if mask is None else 1 / (1 - dropout)
+    values: Tensor = _Attention.apply(qkv, block, heads, mask, scale)  # type: ignore[no-untyped-call]
+    return values
+
+
+def attend_first(q: Tensor, kv: Tensor, block: Block, heads: int, dropout: float, masks: DropoutMasks) -> Tensor:
+    """(texts, d) queries of the first tokens, (tokens, 2 d) keys and values -> (texts, d) outputs of all heads."""
+    n, d = q.shape
+    e = d // heads
+    filled = kv if block.fill is None or block.keep is None else _Fill.apply(kv, block.fill, block.keep)  # type: ignore[no-untyped-call]
+    k, v = filled.view(n, block.longest, 2, heads, e).permute(2, 0, 3, 1, 4)  # (texts, heads, l, e)
+    scores = _wide((q.view(n, heads, 1, e) * k).sum(dim=-1)) * (1 / math.sqrt(e))  # (texts, heads, l)
+    if block.mask is not None:
+        scores = scores.masked_fill(~block.mask[:, 0], -torch.inf)
+    weights = masks.drop(scores.softmax(dim=-1).to(v.dtype), dropout)
+    mixed: Tensor = (weights.unsqueeze(-1) * v).sum(dim=2).reshape(n, d)
+    return mixed
+
+
+class _Fill(torch.autograd.Function):
+    """Tokens to padded positions; the gradient of padding is zero, so backward only picks that of tokens."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, fill: Tensor, keep: Tensor) -> Tensor:
+        ctx.save_for_backward(keep)
+        return tokens.index_select(0, fill)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return gradients[0].index_select(0, keep), None, None
+
+
+class _Attention(torch.autograd.Function):
+    """Attention of one block with its dropout; forward and backward by hand, so that nothing is copied twice."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, block: Block, heads: int, mask: Tensor | None, scale: float) -> Tensor:
+        n, length, d = block.texts, block.longest, qkv.shape[1] // 3
+        e = d // heads
+        filled = qkv if block.fill is None else qkv.index_select(0, block.fill)
+        q, k, v = filled.view(n, length, 3, heads, e).permute(2, 0, 3, 1, 4).reshape(3, n * heads, length, e)
+        weights = _wide(torch.bmm(q, k.transpose(1, 2))).mul_(1 / math.sqrt(e))  # (n heads, l, l)
+        if block.mask is not None:
+            weights.view(n, heads, length, length).masked_fill_(~block.mask, -torch.inf)
+        weights = weights.softmax(dim=-1).to(qkv.dtype)
+        dropped = weights if mask is None else weights * mask
+        mixed = torch.bmm(dropped, v)
+        ctx.save_for_backward(q, k, v, weights, mask)
+        ctx.block, ctx.heads, ctx.scale = block, heads, scale
+        flat = mixed.view(n, heads, length, e).transpose(1, 2).reshape(n * length, d)
+        flat = flat if block.keep is None else flat.index_select(0, block.keep)
+        return flat if scale == 1 else flat.mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        q, k, v, weights, mask = ctx.saved_tensors
+        block, heads = ctx.block, ctx.heads
+        n, length, e = block.texts, block.longest, q.shape[2]
+        d = heads * e
+        upper = gradients[0] if ctx.scale == 1 else gradients[0] * ctx.scale
+        if block.keep is not None:
+            upper = upper.new_zeros(n * length, d).index_copy_(0, block.keep, upper)
+        upper = upper.view(n, length, heads, e).transpose(1, 2).reshape(n * heads, length, e)
+        out = torch.empty(3, n * heads, length, e, dtype=q.dtype, device=q.device)
+        dropped = weights if mask is None else weights * mask
+        torch.bmm(dropped.transpose(1, 2), upper, out=out[2])
+        slope = torch.bmm(upper, v.transpose(1, 2))
+        if mask is not None:
+            slope.mul_(mask)
+        slope = _wide(slope)
+        slope = torch._softmax_backward_data(slope, _wide(weights), -1, slope.dtype)
+        slope = slope.mul_(1 / math.sqrt(e)).to(q.dtype)
+        torch.bmm(slope, k, out=out[0])
+        torch.bmm(slope.transpose(1, 2), q, out=out[1])
+        back = out.view(3, n, heads, length, e).permute(1, 3, 0, 2, 4).reshape(n * length, 3 * d)
+        return (back if block.keep is None else back.index_select(0, block.keep)), None, None, None, None
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least single precision: what softmax needs."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 FAMILIES = (*BERT_LIKE, "distilbert")

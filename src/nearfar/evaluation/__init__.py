@@ -2,14 +2,18 @@
 
 from nearfar.evaluation.classification import ClassReport, class_report, most_likely
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
-from nearfar.evaluation.geometry import alignment, anisotropy, effective_rank, geometry_report, uniformity
-from nearfar.evaluation.inference import classify, embed_table
-from nearfar.evaluation.layers import layer_anisotropy
+from nearfar.evaluation.geometry import (
+    alignment,
+    anisotropy,
+    effective_rank,
+    geometry_report,
+    layer_anisotropy,
+    uniformity,
+)
+from nearfar.evaluation.inference import classify, embed_table, pair_scores, score_pairs
 from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
-from nearfar.evaluation.retrieval import Search, evaluate_retrieval
-from nearfar.evaluation.search import top_documents
-from nearfar.evaluation.similarity import pair_scores, score_pairs
+from nearfar.evaluation.search import Search, evaluate_retrieval, top_documents
 from nearfar.evaluation.suites import SetScore, SuiteReport, SuiteSet, evaluate_suite, read_suite
 from nearfar.evaluation.whitening_maps import Affine, AllButTheTop, Whitening
 

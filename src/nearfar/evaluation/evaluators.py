@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from nearfar.data.row_types import RowType
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.evaluation.classification import ClassReport, class_report, most_likely
-from nearfar.evaluation.inference import classify
+from nearfar.evaluation.inference import classify, score_pairs
 from nearfar.evaluation.pairs import PairReport, ScoreReport, TripletReport, pair_report, score_report, triplet_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
-from nearfar.evaluation.retrieval import Search, evaluate_retrieval
-from nearfar.evaluation.similarity import score_pairs
+from nearfar.evaluation.search import Search, evaluate_retrieval
 
 Report: TypeAlias = ClassReport | ScoreReport | PairReport | RankingReport | TripletReport
 Thresholds: TypeAlias = Mapping[str, float]

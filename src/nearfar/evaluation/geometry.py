@@ -1,4 +1,4 @@
-"""Geometry of embeddings: alignment of positive pairs, uniformity, anisotropy, effective rank."""
+"""Geometry of embeddings: alignment of positive pairs, uniformity, anisotropy (by layer, too), effective rank."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.encoding import TextModel, TokenTable, pool
 from nearfar.errors import SettingError
-from nearfar.evaluation.reports import ScoredReport, as_json
+from nearfar.evaluation.classification import ScoredReport, as_json
+from nearfar.evaluation.inference import batches, inference
 from nearfar.evaluation.vectors import (
     blocks,
     directions,
@@ -358,3 +360,26 @@ def _squares(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 def _counts(cosines: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
     counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))
     return counts.astype(np.int64)
+
+
+def layer_anisotropy(model: TextModel, table: TokenTable, *, batch_size: int) -> tuple[float | None, ...]:
+    """The anisotropy of the pooled states after the embeddings and after each layer, in this order.
+
+    Every layer is pooled as the model pools the last one; for the pooler, which reads the last layer only, the first
+    token is taken. A transform after the pooling is not included. None for every layer with fewer than two texts.
+
+    Args:
+        model: the encoder; it runs like ``AutoModel``, on padded batches.
+        table: the texts; one vector for each layer is held in memory, so take a sample of about a thousand.
+        batch_size: texts that are encoded together.
+    """
+    pooling = "first" if model.pooling == "pooler" else model.pooling
+    pooled: list[list[NDArray[np.float32]]] = []
+    rows_of_batches = batches(table, batch_size)
+    with inference(model) as device:
+        for rows in rows_of_batches:
+            inputs = table.padded(rows).to(device).tensors
+            states = model.network.base_model(**inputs, output_hidden_states=True).hidden_states
+            mask = inputs["attention_mask"]
+            pooled.append([pool(pooling, layer, mask, None).float().cpu().numpy() for layer in states])  # (b, d) each
+    return tuple(anisotropy(np.concatenate(layer)) for layer in zip(*pooled, strict=True))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from nearfar.errors import SettingError, did_you_mean
-from nearfar.evaluation.reports import ScoredReport
+from nearfar.evaluation.classification import ScoredReport
 from nearfar.shapes import expect
 
 Metric = Literal["f1", "accuracy"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import SettingError, counted, did_you_mean, shorten
-from nearfar.evaluation.reports import ScoredReport
+from nearfar.evaluation.classification import ScoredReport
 from nearfar.shapes import expect
 
 Ties = Literal["worst", "id"]

@@ -14,8 +14,8 @@ from nearfar.data import Layout, Records, read
 from nearfar.data.sources import format_of
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
+from nearfar.evaluation.inference import score_pairs
 from nearfar.evaluation.pairs import score_report
-from nearfar.evaluation.similarity import score_pairs
 
 Suite = Literal["sts", "all"]
 SENTENCES = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

@@ -1,6 +1,14 @@
 """How sure we are: paired statistics over folds and seeds, and what they allow to be said."""
 
-from nearfar.experiments.comparisons import Comparison, ComparisonSettings, Family, compare, compare_all
+from nearfar.experiments.comparisons import (
+    Comparison,
+    ComparisonSettings,
+    Family,
+    compare,
+    compare_all,
+    overall,
+    verdict,
+)
 from nearfar.experiments.statistics import (
     Interval,
     Summary,
@@ -11,7 +19,6 @@ from nearfar.experiments.statistics import (
     summarize,
     wilcoxon_p,
 )
-from nearfar.experiments.verdicts import overall, verdict
 
 __all__ = [
     "Comparison",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nearfar.experiments.records import Record
-from nearfar.experiments.results import Space
+from nearfar.experiments.records import Record, Space
 from nearfar.seeds import generator
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from nearfar.errors import NearfarError, counted
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Record, find_record
 from nearfar.experiments.rows import split
-from nearfar.experiments.runs import train
-from nearfar.experiments.search import FOLDS, number_of_points
+from nearfar.experiments.search import FOLDS, number_of_points, train
 from nearfar.experiments.trial import Planned, Trial
 from nearfar.experiments.trials import reason_of, warm_up
 from nearfar.training import Callback, about

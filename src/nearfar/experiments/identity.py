@@ -15,7 +15,7 @@ from nearfar.experiments.records import DataSet
 from nearfar.experiments.study_schema import Values
 from nearfar.experiments.trial import Trial
 from nearfar.recipe import Recipe
-from nearfar.recipe.aliases import ALIASES
+from nearfar.recipe.reader import ALIASES
 
 LETTERS = 16
 """Hexadecimal digits of a name."""
@@ -104,7 +104,7 @@ def _renamed(values: Any, tables: Sequence[str], keys: tuple[str, str], texts: t
 
 def _has_dev(recipe: Recipe, rows: int) -> bool:
     """Whether dev rows may be set aside."""
-    from nearfar.pipeline.splits import AUTO_ROWS
+    from nearfar.pipeline.data import AUTO_ROWS
 
     return rows >= AUTO_ROWS if recipe.data.dev == "auto" else bool(recipe.data.dev)
 

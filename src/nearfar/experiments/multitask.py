@@ -17,7 +17,7 @@ from nearfar.experiments.identity import digest, task_trial_id
 from nearfar.experiments.published import Values, study_values
 from nearfar.experiments.published.table_data import ROWS, DataFolder, TableOptions, store_rows, write_text
 from nearfar.experiments.records import Cell, DataSet, Plan
-from nearfar.experiments.runs import task_recipe_of
+from nearfar.experiments.search import task_recipe_of
 from nearfar.experiments.trial import MEAN, TASKS, Planned, Source, Trial
 from nearfar.experiments.trial_runner import Executor, TrialRunner, Watcher, check_folder
 from nearfar.recipe.tasks import task_toml

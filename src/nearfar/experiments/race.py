@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Literal
 
 from nearfar.errors import NearfarError, counted
-from nearfar.experiments.comparisons import FEWEST, ComparisonSettings, compare
+from nearfar.experiments.comparisons import FEWEST, ComparisonSettings, compare, verdict
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Cell, Plan, Record, find_record
 from nearfar.experiments.search_space import BASELINE, Prepared
@@ -20,7 +20,6 @@ from nearfar.experiments.state import Clock, State
 from nearfar.experiments.statistics import corrected_t_test
 from nearfar.experiments.trial import Trial
 from nearfar.experiments.trial_runner import TrialRunner, Watcher, leader
-from nearfar.experiments.verdicts import verdict
 
 LEAST = 3
 """Folds after which a contender can be dropped."""

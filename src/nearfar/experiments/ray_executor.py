@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.errors import SettingError
-from nearfar.experiments.records import Record, write_record
-from nearfar.experiments.results import Files
+from nearfar.experiments.records import Files, Record, write_record
 from nearfar.experiments.trial import Rows, Trial
 from nearfar.experiments.trial_runner import ATTEMPTS, Report, Work
 from nearfar.experiments.trials import perform, warm_up

@@ -1,17 +1,4 @@
-"""What a study leaves behind: one folder for each trial, there whole or not at all.
-
-::
-
-    STUDY/
-        study.json                     what was planned: data sets, contenders, seeds, folds, and the trial of each cell
-        trials/<id>/record.json        settings, scores, time, memory, versions, the whole recipe
-        trials/<id>/predictions.jsonl  one line for each test row
-        trials/<id>/journal.jsonl      the learning curve
-        trials/<id>/map.safetensors    vectors of some test texts before and after training, of the first seed and fold
-
-A trial is named by what determines its numbers, so contenders with one recipe share a trial, and an edited study keeps
-what was not changed.
-"""
+"""What a study leaves behind: one folder for each trial, there whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,14 +10,50 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import OutputError
-from nearfar.experiments.results import SearchPoint, Settings, Space
 from nearfar.files import flush_tree
+
+Setting: TypeAlias = str | int | float | bool
+Settings: TypeAlias = dict[str, Setting]
+"""Dotted recipe keys to values."""
+Files: TypeAlias = dict[str, bytes]
+"""What a trial keeps beside its record, by the names of the files."""
+
+
+class SearchPoint(TypedDict):
+    """Settings that a search tried."""
+
+    settings: Settings
+    scores: list[float]
+    """Of the inner folds, or of the evaluations on the dev rows."""
+    status: Literal["done", "pruned", "failed"]
+    reason: NotRequired[str]
+    """Why it failed."""
+
+
+class Histogram(TypedDict):
+    """How often cosines lie between two edges."""
+
+    edges: list[float]
+    positive: list[int]
+    random: list[int]
+
+
+class Space(TypedDict):
+    """What pictures of an embedding space need."""
+
+    histogram: Histogram
+    layers: list[float | None]
+    """The anisotropy behind each layer."""
+    texts: int
+    positives: int
+    """Positive pairs that were measured."""
+
 
 FORMAT = 1
 STUDY = "study.json"

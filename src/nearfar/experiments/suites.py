@@ -16,7 +16,7 @@ import numpy as np
 from nearfar.data import Records, limit, read
 from nearfar.errors import DataError, Problem, counted
 from nearfar.experiments.diagnostics import POSITIVES, space_of
-from nearfar.experiments.results import Space
+from nearfar.experiments.records import Space
 from nearfar.seeds import generator
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from nearfar.errors import Interrupted, counted
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.race import Line, Race
 from nearfar.experiments.records import STUDY, TRIALS, Plan, find_record, plan_text
-from nearfar.experiments.runs import recipe_of
+from nearfar.experiments.search import recipe_of
 from nearfar.experiments.search_space import Prepared, Request, prepare
 from nearfar.experiments.state import Clock, State, identity_of, open_state
 from nearfar.experiments.trial_runner import TrialRunner, Watcher

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.objectives.bounds import one_of, positive
+from nearfar.objectives.inputs import minmax, one_of, positive, unit
 from nearfar.objectives.pair_objective import PairObjective, Pairs
-from nearfar.objectives.precision import minmax, unit
 
 NORMALIZE = ("row", "coordinate", "minmax", "none")
 REDUCTION = ("positives", "all")

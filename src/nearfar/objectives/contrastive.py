@@ -6,8 +6,7 @@ import torch  # noqa: F401 - the examples below read it
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.objectives.bounds import positive
-from nearfar.objectives.class_inputs import labeled_directions, pair_distances
+from nearfar.objectives.inputs import labeled_directions, pair_distances, positive
 
 
 class Contrastive(nn.Module):

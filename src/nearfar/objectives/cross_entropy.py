@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
-from nearfar.objectives.class_inputs import class_indices
-from nearfar.objectives.precision import widened
+from nearfar.objectives.inputs import class_indices, widened
 from nearfar.shapes import expect
 
 

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError
-from nearfar.objectives.bounds import positive
-from nearfar.objectives.class_inputs import class_indices, same_class, same_row
-from nearfar.objectives.precision import full_precision, unit, widened
+from nearfar.objectives.inputs import class_indices, full_precision, positive, same_class, same_row, unit, widened
 from nearfar.shapes import expect
 
 ROUNDING = 1e-2

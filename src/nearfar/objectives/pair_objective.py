@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.objectives.precision import full_precision, unit, widened
+from nearfar.objectives.inputs import full_precision, unit, widened
 from nearfar.shapes import expect
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nearfar.objectives.bounds import one_of, positive
+from nearfar.objectives.inputs import one_of, positive, unit
 from nearfar.objectives.pair_objective import PairObjective, Pairs
-from nearfar.objectives.precision import unit
 
 DISTANCE = ("euclidean", "squared", "cosine")
 

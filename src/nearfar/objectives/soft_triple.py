@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.objectives.bounds import count, positive
-from nearfar.objectives.class_inputs import class_indices
-from nearfar.objectives.precision import full_precision, widened
+from nearfar.objectives.inputs import class_indices, count, full_precision, positive, widened
 from nearfar.objectives.soft_triple_blocks import SoftTripleBlocks
 from nearfar.shapes import expect
 

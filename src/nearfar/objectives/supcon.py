@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nearfar.objectives.bounds import positive
-from nearfar.objectives.class_inputs import labeled_directions, same_class, same_row
-from nearfar.objectives.precision import full_precision
+from nearfar.objectives.inputs import full_precision, labeled_directions, positive, same_class, same_row
 
 
 class SupCon(nn.Module):

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.objectives.bounds import one_of, positive
-from nearfar.objectives.class_inputs import labeled_directions, pair_distances
+from nearfar.objectives.inputs import labeled_directions, one_of, pair_distances, positive
 
 Select = Literal["all", "hard", "semihard"]
 Distance = Literal["euclidean", "squared"]

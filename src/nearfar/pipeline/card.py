@@ -13,7 +13,7 @@ from nearfar.data import RowType
 from nearfar.encoding import Card
 from nearfar.encoding.task_model import TaskCard
 from nearfar.pipeline.data import RunData
-from nearfar.pipeline.results import MEAN
+from nearfar.pipeline.output import MEAN
 from nearfar.recipe import Recipe
 from nearfar.recipe.tasks import TaskRecipe
 

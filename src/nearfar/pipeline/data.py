@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
@@ -11,22 +12,195 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data import (
+    SIZES,
     Layout,
     Records,
     RowType,
     compare,
     contradictions,
     contradictions_message,
+    holdout,
+    limit,
+    pair_targets,
+    per_class,
     read,
     read_memory,
     row_type_of,
+    score_range,
     target_problems,
     without_contradictions,
 )
-from nearfar.errors import MEMORY, DataError, Problem, SettingError
-from nearfar.pipeline.row_checks import constant_scores, graded_problems, unmeasurable, unmeasurable_shares
-from nearfar.pipeline.splits import classes_left_out, draw, set_aside
+from nearfar.errors import MEMORY, DataError, Problem, SettingError, counted, unit_of
 from nearfar.recipe import Data, Objective, Recipe
+from nearfar.recipe.objectives import parts_of
+
+
+def graded_problems(train: Records, objectives: Sequence[Objective]) -> list[Problem]:
+    """What is wrong with graded scores for objectives that know positive and negative pairs only."""
+    parts = [part for objective in objectives for part in parts_of(objective).values()]
+    names = [part.name for part in parts if part.does.binary]
+    low, high = score_range(train)
+    between = [(score, line) for score, line in zip(train.scores or (), train.lines, strict=True) if low < score < high]
+    if not names or not between:
+        return []
+    score, line = between[0]
+    scores = f"{counted(len(between), 'score lies', 'scores lie')} between {low:g} and {high:g}"
+    message = f"{names[0]} takes a pair as positive or negative, and {scores}"
+    remedy = (
+        "Label the pairs 1 or 0, or take an objective for scores: cosine-mse, pearson, or batch-softmax with its "
+        "threshold."
+    )
+    return [Problem(train.source, message, remedy, line=line, value=f"{score:g}")]
+
+
+def unmeasurable(records: Records, named: str = "the file") -> list[Problem]:
+    """Why pairs or a ranking can give no score: to be reported before the training, not after it."""
+    ranked = records.shape == "ranking" and records.scores is not None
+    if not ranked and row_type_of(records, pairwise=True) is not RowType.BINARY_PAIRS:
+        return []
+    try:
+        targets = pair_targets(records)
+    except DataError as error:
+        return list(error.problems)
+    problems = [*fractions(records), *_repeats(records)] if ranked else []
+    if not any(targets):
+        remedy = "Add positive pairs (label or relevance 1), or measure on other rows."
+        message = f"none of the {counted(len(records), 'pair')} of {named} is positive: there is nothing to find"
+        problems.append(Problem(records.source, message, remedy, line=records.lines[0]))
+    return problems
+
+
+def unmeasurable_shares(shares: Mapping[str, Records | None]) -> list[Problem]:
+    """The same for dev and test rows that were set aside from the training rows."""
+    return [
+        problem
+        for role, records in shares.items()
+        if records is not None and len(records)
+        for problem in unmeasurable(records, f"the share set aside as {role} rows")
+    ]
+
+
+def fractions(records: Records) -> list[Problem]:
+    """The rows of a ranking whose relevance is no grade."""
+    message, remedy = "the relevance is not a whole number", "Map the grades to 0, 1, 2 and so on."
+    return [
+        Problem(records.source, message, remedy, line=line, value=f"{score:g}")
+        for score, line in zip(records.scores or (), records.lines, strict=True)
+        if not score.is_integer()
+    ]
+
+
+def _repeats(records: Records) -> list[Problem]:
+    """The rows of a ranking whose document occurs before for the same query."""
+    first: dict[tuple[str, str], int] = {}
+    problems: list[Problem] = []
+    pairs = zip(records.queries or (), records.documents or (), strict=True)
+    for pair, line, text in zip(pairs, records.lines, records.texts[1], strict=True):
+        if first.setdefault(pair, line) != line:
+            message = f"the document is on {unit_of(records.source)} {first[pair]} already, for the same query"
+            remedy = "Keep one row of each; without ids, documents that differ in case and blanks only are one."
+            problems.append(Problem(records.source, message, remedy, line=line, value=text))
+    return problems
+
+
+def constant_scores(**parts: Records | None) -> list[str]:
+    """What to say of scored pairs that tell no model from another."""
+    return [
+        f"all scores of the {role} rows are {records.scores[0]:g}, so that their correlation is 0 whatever is learned"
+        + ("; name other rows as data.dev (--dev), or the pretrained encoder is kept" if role == "dev" else "")
+        for role, records in parts.items()
+        if records is not None and records.shape == "pairs" and records.scores and len(set(records.scores)) == 1
+    ]
+
+
+AUTO_ROWS = 1_000
+"""From this many rows on, ``dev = "auto"`` sets a share aside."""
+AUTO_SHARE = 0.1
+
+
+def set_aside(
+    train: Records, files: Mapping[str, Records | None], row_type: RowType, recipe: Recipe
+) -> tuple[Records, Records | None, Records | None, list[str]]:
+    """Training, dev and test rows, after shares of the training rows have been set aside, and notes."""
+    shares: dict[str, float] = {
+        role: setting
+        for role, setting in (("test", recipe.data.test), ("dev", recipe.data.dev))
+        if isinstance(setting, float | int) and setting > 0
+    }
+    if row_type.views and shares:
+        raise SettingError(
+            "plain texts have nothing to be measured by, so no share of them can be data.dev or data.test; "
+            "name a file of scored pairs instead."
+        )
+    dev, test, notes = files.get("dev"), files.get("test"), list[str]()
+    if "test" in shares:
+        train, test = _divide(train, shares["test"], recipe.seed, "test")
+    if recipe.data.dev == "auto":
+        shares["dev"], notes = _automatic_dev(train, row_type, recipe)
+    if shares.get("dev"):
+        train, dev = _divide(train, shares["dev"], recipe.seed, "dev")
+    return train, dev, test, notes
+
+
+def _automatic_dev(train: Records, row_type: RowType, recipe: Recipe) -> tuple[float, list[str]]:
+    """The share of dev rows where none was asked for, and why there is none."""
+    if row_type.views:
+        return 0.0, [
+            "no dev data: plain texts have nothing to be measured by, so the last weights are kept, better or "
+            "worse than before; set data.dev (--dev) to a file of scored pairs to choose by"
+        ]
+    rows = len(draw(train, recipe)[0])
+    if rows >= AUTO_ROWS:
+        return AUTO_SHARE, []
+    return 0.0, [
+        f"no dev data: {rows:,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
+        "weights are kept; set data.dev to choose by a dev score"
+    ]
+
+
+def _divide(records: Records, fraction: float, seed: int, name: str) -> tuple[Records, Records]:
+    rest, chosen = holdout(records, fraction, seed=seed, name=name)
+    return records.take(rest), records.take(chosen)
+
+
+def draw(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
+    """The training rows that data.limit and data.per_class leave, and notes."""
+    data, notes = recipe.data, list[str]()
+    size = SIZES[data.limit] if isinstance(data.limit, str) else data.limit
+    if data.per_class is not None:
+        if train.labels is None:
+            raise SettingError("data.per_class draws texts of each class, and these rows have none; use data.limit.")
+        few = sorted(name for name, count in Counter(train.labels).items() if count < data.per_class)
+        if few:
+            many = counted(len(few), "class has fewer texts and takes", "classes have fewer texts and take")
+            notes.append(f"data.per_class is {data.per_class}, but {many} part with all of them: {_first(few)}")
+        train = train.take(per_class(train, data.per_class, seed=recipe.seed))
+    if size is not None:
+        if size > len(train):
+            notes.append(f"data.limit is {size:,}, but there are only {len(train):,} training rows; all take part")
+        elif size < len(train):
+            train = train.take(limit(train, size, seed=recipe.seed))
+    return train, notes
+
+
+def classes_left_out(train: Records, classes: tuple[str, ...], recipe: Recipe) -> list[str]:
+    """What to say of classes that too small a draw has left without training texts."""
+    absent = sorted(set(classes) - set(train.labels or ()))
+    if len(absent) == len(classes) - 1:
+        raise SettingError(
+            f"data.limit is {recipe.data.limit}, which leaves training texts of one class only, so there is nothing to "
+            f"tell apart; set {8 * len(classes)} or more, or data.per_class = 8 instead."
+        )
+    if not absent:
+        return []
+    return [
+        f"data.limit is {recipe.data.limit}, which leaves {len(absent)} of {len(classes)} classes without a training "
+        f"text to learn from: {_first(absent)}; data.per_class draws texts of each class"
+    ]
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,23 @@ from nearfar.evaluation import PairReport, Report
 from nearfar.evaluation.evaluators import evaluate
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
-from nearfar.pipeline.defaults import are_few
+from nearfar.pipeline.defaults import Stage, are_few, plan_stages, unstored, written
 from nearfar.pipeline.heads import TrainingRows, fit_head
-from nearfar.pipeline.loaders import batch_notes, make_loader, view_notes
+from nearfar.pipeline.loaders import (
+    EVALUATION_BATCH,
+    Rows,
+    Scale,
+    batch_notes,
+    check_targets,
+    evaluation_rows,
+    make_loader,
+    scale_of,
+    tokenized,
+    view_notes,
+)
 from nearfar.pipeline.objectives import build_terms
-from nearfar.pipeline.output import JOURNAL
-from nearfar.pipeline.prepared import Prepared, try_out
-from nearfar.pipeline.results import Measure, Reports, evaluators
-from nearfar.pipeline.rows import EVALUATION_BATCH, Rows, Scale, check_targets, evaluation_rows, scale_of, tokenized
-from nearfar.pipeline.runtime import open_encoder
-from nearfar.pipeline.stages import Stage, plan_stages, unstored, written
+from nearfar.pipeline.output import JOURNAL, Measure, Reports, evaluators
+from nearfar.pipeline.plan import Prepared, open_encoder, try_out
 from nearfar.recipe import Recipe, Training, to_toml
 from nearfar.seeds import stream
 from nearfar.training import FitSettings, LossModule, TaskLoss, plan_run

@@ -12,11 +12,10 @@ from nearfar.data.records import normalized
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
-from nearfar.evaluation.retrieval import Search
+from nearfar.evaluation.search import Search
 from nearfar.pipeline.corpora import Corpus
-from nearfar.pipeline.data import class_numbers
-from nearfar.pipeline.row_checks import fractions, unmeasurable
-from nearfar.pipeline.rows import distinct, targets_of, truth_of
+from nearfar.pipeline.data import class_numbers, fractions, unmeasurable
+from nearfar.pipeline.loaders import distinct, targets_of, truth_of
 
 
 def measure(

@@ -15,7 +15,7 @@ from nearfar.errors import DataError, Problem
 from nearfar.evaluation import embed_table, geometry_report, layer_anisotropy
 from nearfar.evaluation.geometry import GeometryReport
 from nearfar.pipeline.evaluate import require_vectors
-from nearfar.pipeline.rows import distinct
+from nearfar.pipeline.loaders import distinct
 from nearfar.seeds import generator
 
 POSITIVE_SHARE = 0.8

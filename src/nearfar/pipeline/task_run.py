@@ -18,13 +18,20 @@ from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import PairReport, Report
 from nearfar.pipeline.card import task_model_card, versions
 from nearfar.pipeline.data import in_memory, read_data
-from nearfar.pipeline.output import JOURNAL
-from nearfar.pipeline.prepared import Prepared, try_out
-from nearfar.pipeline.results import MEAN, Reports, evaluators, mean_scores
-from nearfar.pipeline.runtime import open_encoder
-from nearfar.pipeline.stages import plan_stages
-from nearfar.pipeline.task_outputs import center_scores, check_measured, task_measure
-from nearfar.pipeline.tasks import PlannedTask, build_loss, check_dev, make_sampler, make_task_loader, read_task
+from nearfar.pipeline.defaults import plan_stages
+from nearfar.pipeline.output import JOURNAL, MEAN, Reports, evaluators, mean_scores
+from nearfar.pipeline.plan import Prepared, open_encoder, try_out
+from nearfar.pipeline.tasks import (
+    PlannedTask,
+    build_loss,
+    center_scores,
+    check_dev,
+    check_measured,
+    make_sampler,
+    make_task_loader,
+    read_task,
+    task_measure,
+)
 from nearfar.recipe import Recipe, Training
 from nearfar.recipe.schema import Batches
 from nearfar.recipe.tasks import TaskRecipe, TaskSchedule, TaskStage, task_toml

@@ -20,6 +20,7 @@ from nearfar.encoding.model_folder import CARD
 from nearfar.errors import CheckpointError
 from nearfar.evaluation import Report
 from nearfar.files import write_atomic, write_errors
+from nearfar.pipeline.defaults import unstored
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.output import (
     CHECKPOINTS,
@@ -27,16 +28,15 @@ from nearfar.pipeline.output import (
     METRICS,
     RECIPE,
     STAGES,
+    Reports,
     check_output,
     check_room,
     has_checkpoint,
+    metrics_of,
     open_output,
 )
-from nearfar.pipeline.plan import RunPlan, plan_recipe
-from nearfar.pipeline.prepared import Prepared
-from nearfar.pipeline.results import Reports, metrics_of
-from nearfar.pipeline.runtime import Messages, flat, open_accelerator
-from nearfar.pipeline.stages import unstored
+from nearfar.pipeline.plan import Messages, Prepared, RunPlan, flat, open_accelerator
+from nearfar.pipeline.task_run import plan_task_run
 from nearfar.recipe import Recipe, read_recipe
 from nearfar.recipe.tasks import TaskRecipe
 from nearfar.training import Callback, CheckpointStore, Journal, Progress, RunFiles, choose_precision, fit, read_journal
@@ -60,6 +60,11 @@ class Summary:
         """The report of the only task on the dev or test rows."""
         (report,) = self.reports[split].values()
         return report
+
+
+def plan_recipe(recipe: Recipe | TaskRecipe, data: object = None) -> RunPlan:
+    """The plan of a plain recipe or of one with tasks; ``data`` in memory takes the place of its files."""
+    return plan_task_run(recipe, data) if isinstance(recipe, TaskRecipe) else plan_encoder_run(recipe, data)
 
 
 def train(

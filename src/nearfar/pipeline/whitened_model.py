@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.encoding import Model, TextModel, Transform, save
+from nearfar.encoding.encoder import TransformSpec
 from nearfar.encoding.model_folder import read_extras
-from nearfar.encoding.transform import TransformSpec
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import Affine, AllButTheTop, Whitening, embed_table
 

@@ -3,9 +3,7 @@
 from nearfar.recipe import objectives
 from nearfar.recipe.capabilities import OBJECTIVES, Objective
 from nearfar.recipe.class_objectives import CrossEntropy, CrossEntropySupCon, TripleEntropy
-from nearfar.recipe.overrides import Override, parse_override
-from nearfar.recipe.paths import resolve_paths
-from nearfar.recipe.reader import build_recipe, read_recipe
+from nearfar.recipe.reader import Override, build_recipe, parse_override, read_recipe, resolve_paths
 from nearfar.recipe.schema import Batches, Data, Encoder, Head, Recipe, Stage, Training
 from nearfar.recipe.writer import to_toml
 

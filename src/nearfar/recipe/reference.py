@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from nearfar.recipe.aliases import former_names
 from nearfar.recipe.capabilities import OBJECTIVES
-from nearfar.recipe.keys import Entry, entries, fits, phrase, tag
-from nearfar.recipe.literals import literal
+from nearfar.recipe.keys import Entry, entries, fits, literal, phrase, tag
+from nearfar.recipe.reader import former_names
 from nearfar.recipe.schema import Data, Encoder, Recipe
 from nearfar.recipe.tasks import TaskRecipe
 

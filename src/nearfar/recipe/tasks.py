@@ -15,12 +15,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from nearfar.errors import Problem, RecipeError
 from nearfar.recipe.capabilities import Objective
-from nearfar.recipe.keys import Key
-from nearfar.recipe.literals import printable
+from nearfar.recipe.keys import Key, printable
 from nearfar.recipe.objectives import Auto
-from nearfar.recipe.overrides import Override
-from nearfar.recipe.paths import resolve_paths
-from nearfar.recipe.reader import build_table, content
+from nearfar.recipe.reader import Override, build_table, content, resolve_paths
 from nearfar.recipe.schema import (
     CHUNK,
     DATA,
@@ -225,7 +222,7 @@ def has_tasks(path: Path) -> bool:
 
 def read_task_recipe(path: Path, overrides: Sequence[Override] = ()) -> TaskRecipe:
     """Read a recipe of several tasks; overrides win over the file, and its paths are relative to its folder."""
-    from nearfar.recipe.parser import parse
+    from nearfar.recipe.reader import parse
 
     where = printable(str(path))
     values, lines = parse(content(path, where), where)

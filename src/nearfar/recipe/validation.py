@@ -3,16 +3,171 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
+import tomllib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NamedTuple
 
 from nearfar.errors import SHOWN, Problem, did_you_mean
-from nearfar.recipe.keys import Entry, Fits, broken_bound, entries, fits, phrase, schema_cache, tag
-from nearfar.recipe.literals import LARGEST, Path, dotted, key_literal, literal, shown
+from nearfar.recipe.keys import (
+    BARE,
+    LARGEST,
+    Entry,
+    Fits,
+    KeyPath,
+    broken_bound,
+    dotted,
+    entries,
+    fits,
+    key_literal,
+    literal,
+    phrase,
+    schema_cache,
+    shown,
+    tag,
+)
 
-ELSEWHERE_CALLED: dict[str, Path] = {"batch_size": ("batches", "size"), "lr": ("training", "learning_rate")}
+DEEPEST = 16
+"""Keys nested deeper than this have the line of their ancestor."""
+
+_GAP = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
+_BLANK = re.compile(r"[ \t]*")
+_STRING = re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}' r"|'''.*?'{3,5}" r'|"(?:[^"\\]|\\.)*"' r"|'[^']*'", re.DOTALL)
+_PLAIN = re.compile(r"[^,\]}\r\n#]+")
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The 1-based line of every key, table and list entry of a valid TOML text.
+
+    >>> key_lines("seed = 2\\n[data]\\ntrain = 'a.csv'\\n")
+    {('seed',): 1, ('data',): 2, ('data', 'train'): 3}
+    """
+    return _Scanner(text).scan()
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.breaks = [match.start() for match in re.finditer("\n", text)]
+        self.lines: dict[KeyPath, int] = {}
+        self.lengths: dict[KeyPath, int] = {}  # of arrays of tables
+
+    def scan(self) -> dict[KeyPath, int]:
+        table: KeyPath = ()
+        self.skip(_GAP)
+        while self.at < len(self.text):
+            table = self.header() if self.sees("[") else self.statement(table)
+            self.skip(_GAP)
+        return self.lines
+
+    def header(self) -> KeyPath:
+        line, many = self.line(), self.text.startswith("[[", self.at)
+        self.at += 1 + many
+        *parents, last = self.key()
+        self.at += 1 + many
+        path: KeyPath = ()
+        for part in parents[:DEEPEST]:
+            path = self.newest((*path, part))
+            self.note(path, line)
+        path = (*path, last)
+        if many:
+            self.note(path, line)
+            self.lengths[path] = self.lengths.get(path, 0) + 1
+            path = self.newest(path)
+        if len(path) <= DEEPEST:
+            self.lines[path] = line
+        return path
+
+    def newest(self, path: KeyPath) -> KeyPath:
+        return (*path, self.lengths[path] - 1) if path in self.lengths else path
+
+    def statement(self, table: KeyPath) -> KeyPath:
+        """Read one ``key = value`` and return its table."""
+        path, line = table, self.line()
+        for part in self.key():
+            path = (*path, part) if len(path) <= DEEPEST else path
+            self.note(path, line)
+        self.at += 1  # the equals sign
+        self.skip(_BLANK)
+        self.value(path)
+        return table
+
+    def key(self) -> list[str]:
+        parts = []
+        while True:
+            self.skip(_BLANK)
+            if quoted := _STRING.match(self.text, self.at):
+                parts.append(tomllib.loads(f"key = {quoted[0]}")["key"])
+                self.at = quoted.end()
+            else:
+                parts.append(self.take(BARE))
+            self.skip(_BLANK)
+            if not self.sees("."):
+                return parts
+            self.at += 1
+
+    def value(self, path: KeyPath) -> None:
+        if self.sees("["):
+            self.array(path)
+        elif self.sees("{"):
+            self.inline_table(path)
+        elif quoted := _STRING.match(self.text, self.at):
+            self.at = quoted.end()
+        else:
+            self.take(_PLAIN)
+
+    def array(self, path: KeyPath) -> None:
+        self.at += 1
+        self.skip(_GAP)
+        place = 0
+        while not self.sees("]"):
+            inner = (*path, place)
+            self.note(inner, self.line())
+            self.value(inner)
+            self.separator()
+            place += 1
+        self.at += 1
+
+    def inline_table(self, path: KeyPath) -> None:
+        self.at += 1
+        self.skip(_GAP)
+        while not self.sees("}"):
+            self.statement(path)
+            self.separator()
+        self.at += 1
+
+    def separator(self) -> None:
+        self.skip(_GAP)
+        if self.sees(","):
+            self.at += 1
+            self.skip(_GAP)
+
+    def note(self, path: KeyPath, line: int) -> None:
+        if len(path) <= DEEPEST:
+            self.lines.setdefault(path, line)
+
+    def line(self) -> int:
+        return bisect_left(self.breaks, self.at) + 1
+
+    def sees(self, sign: str) -> bool:
+        return self.text.startswith(sign, self.at)
+
+    def skip(self, pattern: re.Pattern[str]) -> None:
+        match = pattern.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+
+    def take(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self.text, self.at)
+        assert match, f"the scanner failed at character {self.at}"
+        self.at = match.end()
+        return match[0]
+
+
+ELSEWHERE_CALLED: dict[str, KeyPath] = {"batch_size": ("batches", "size"), "lr": ("training", "learning_rate")}
 """Keys by their names in most other tools."""
 
 
@@ -27,7 +182,7 @@ class Place(NamedTuple):
 class Checker:
     """Builds one dataclass and collects all problems."""
 
-    def __init__(self, root: type, place: Callable[[Path], Place]) -> None:
+    def __init__(self, root: type, place: Callable[[KeyPath], Place]) -> None:
         self.root = root
         self.place = place
         self.problems: list[Problem] = []
@@ -36,7 +191,7 @@ class Checker:
         """The root with these values; None if there are ``problems``."""
         return self._table(self.root, values, ())
 
-    def _table(self, kind: type, values: Mapping[str, object], path: Path, siblings: tuple[type, ...] = ()) -> Any:
+    def _table(self, kind: type, values: Mapping[str, object], path: KeyPath, siblings: tuple[type, ...] = ()) -> Any:
         known = entries(kind)
         unknown = [name for name in values if name not in known]
         meant = {self._unknown(name, values[name], path, known, kind, siblings) for name in unknown}
@@ -48,7 +203,7 @@ class Checker:
                 self._missing(entry, path)
         return None if self.problems else kind(**checked)
 
-    def _value(self, entry: Entry, value: object, path: Path) -> Any:
+    def _value(self, entry: Entry, value: object, path: KeyPath) -> Any:
         form = fits(entry.kind)
         if value is None:
             return self._unset(entry, form, path)
@@ -63,7 +218,7 @@ class Checker:
             return self._list(entry, form, value, path)
         return self._scalar(entry, form, value, path)
 
-    def _unset(self, entry: Entry, form: Fits, path: Path) -> Any:
+    def _unset(self, entry: Entry, form: Fits, path: KeyPath) -> Any:
         if form.optional:
             return None
         if "none" in form.choices:
@@ -73,7 +228,7 @@ class Checker:
         self._report(path, f"{dotted(path)} cannot be unset", _fallback(entry))
         return None
 
-    def _list(self, entry: Entry, form: Fits, value: list[object] | tuple[object, ...], path: Path) -> Any:
+    def _list(self, entry: Entry, form: Fits, value: list[object] | tuple[object, ...], path: KeyPath) -> Any:
         part = Entry(entry.name, form.items, entry.key, MISSING)
         before = len(self.problems)
         items = tuple(self._value(part, item, (*path, at)) for at, item in enumerate(value))
@@ -83,7 +238,7 @@ class Checker:
                     self._report((*path, at), f"{dotted(path)} has {literal(item)} twice", "Name each only once.")
         return items
 
-    def _tagged(self, entry: Entry, tables: tuple[type, ...], values: Mapping[str, object], path: Path) -> Any:
+    def _tagged(self, entry: Entry, tables: tuple[type, ...], values: Mapping[str, object], path: KeyPath) -> Any:
         """Build the only table, or the one that ``name`` chooses among several."""
         if len(tables) == 1:
             return self._table(tables[0], values, path)
@@ -106,7 +261,7 @@ class Checker:
                 self._unknown(key, values[key], path, known, None, ())
         return None
 
-    def _scalar(self, entry: Entry, form: Fits, value: object, path: Path) -> Any:
+    def _scalar(self, entry: Entry, form: Fits, value: object, path: KeyPath) -> Any:
         if any(type(value) is type(choice) and value == choice for choice in form.choices):
             return value
         if isinstance(value, str) and str in form.scalars:
@@ -122,7 +277,7 @@ class Checker:
         self._unfit(entry, form, value, path)
         return None
 
-    def _string(self, value: str, path: Path) -> str:
+    def _string(self, value: str, path: KeyPath) -> str:
         if not value:
             self._report(path, f"{dotted(path)} is empty", "Write something between the quotes, or leave the key out.")
         elif "\0" in value:
@@ -131,7 +286,7 @@ class Checker:
             self._report(path, f"{dotted(path)} has bytes that are not UTF-8", "Rename the file or the column.")
         return value
 
-    def _number(self, entry: Entry, form: Fits, value: float, path: Path) -> float:
+    def _number(self, entry: Entry, form: Fits, value: float, path: KeyPath) -> float:
         if not math.isfinite(value) if isinstance(value, float) else abs(value) > LARGEST:
             self._unfit(entry, form, value, path)
         elif broken_bound(value, entry.key):
@@ -141,7 +296,7 @@ class Checker:
             return float(value)
         return value
 
-    def _unfit(self, entry: Entry, form: Fits, value: object, path: Path) -> None:
+    def _unfit(self, entry: Entry, form: Fits, value: object, path: KeyPath) -> None:
         message = f"{dotted(path)} is {phrase(entry.kind, entry.key)}, got {shown(value)}"
         remedy = self._unfit_remedy(entry, form, value, path)
         innermost, inside = path, value
@@ -151,7 +306,7 @@ class Checker:
         at = path if self.place(innermost).in_file else innermost
         self._report(at, message, remedy, value if isinstance(value, str) else "", form.choices)
 
-    def _unfit_remedy(self, entry: Entry, form: Fits, value: object, path: Path) -> str:
+    def _unfit_remedy(self, entry: Entry, form: Fits, value: object, path: KeyPath) -> str:
         if isinstance(value, float) and int in form.scalars and math.isfinite(value) and value == int(value):
             return self._write(path, literal(int(value)))
         if isinstance(value, str) and (number := _as_number(value, form)) is not None:
@@ -170,7 +325,7 @@ class Checker:
             return self._write((*path, "name"), literal(value), header=True)
         return _fallback(entry)
 
-    def _write(self, path: Path, text: str, *, header: bool = False) -> str:
+    def _write(self, path: KeyPath, text: str, *, header: bool = False) -> str:
         """The remedy with an assignment, as written in a file or, quoted for a shell, after --set."""
         if not self.place(path).in_file:
             return f"Write --set {shlex.quote(f'{dotted(path)}={text}')}."
@@ -178,7 +333,7 @@ class Checker:
             return f"Write {text}."
         return f"Write {f'[{_header(path[:-1])}] and below it ' if header else ''}{key_literal(path[-1])} = {text}."
 
-    def _missing(self, entry: Entry, path: Path) -> None:
+    def _missing(self, entry: Entry, path: KeyPath) -> None:
         full, form = (*path, entry.name), fits(entry.kind)
         if form.tables:
             needs = [name for name, part in entries(form.tables[0]).items() if part.required]
@@ -193,7 +348,7 @@ class Checker:
         self,
         name: str,
         value: object,
-        path: Path,
+        path: KeyPath,
         known: Mapping[str, Entry],
         kind: type | None,
         siblings: tuple[type, ...],
@@ -220,14 +375,14 @@ class Checker:
             return meant
         return None
 
-    def _of_another(self, name: str, path: Path, kind: type, owners: Sequence[str]) -> tuple[str, str]:
+    def _of_another(self, name: str, path: KeyPath, kind: type, owners: Sequence[str]) -> tuple[str, str]:
         """Message and remedy for a key that other choices of this table have."""
         message = f"{name} is a setting of {_series(owners, 'and')}, but {dotted(path)}.name is {literal(tag(kind))}"
         switch = self._write((*path, "name"), literal(owners[0]))[:-1]
         others = " or the name of another of these" if len(owners) > 1 else ""
         return message, f"{switch}{others}, or remove {name}."
 
-    def _meant(self, name: str, path: Path, known: Mapping[str, Entry]) -> tuple[str, str | None]:
+    def _meant(self, name: str, path: KeyPath, known: Mapping[str, Entry]) -> tuple[str, str | None]:
         """The remedy for an unknown key, and the key of this table that was probably meant."""
         homes = _homes(self.root)
         places = homes.get(name, ())
@@ -244,18 +399,18 @@ class Checker:
             return f"{guess} It belongs {_inside(next(homes[key] for key in homes if repr(key) in guess))}.", None
         return f"Remove it; {_in_brackets(path) if path else 'the top of a recipe'} knows {', '.join(known)}.", None
 
-    def _report(self, path: Path, message: str, remedy: str, name: str = "", choices: Any = ()) -> None:
+    def _report(self, path: KeyPath, message: str, remedy: str, name: str = "", choices: Any = ()) -> None:
         guess = did_you_mean(name, [choice for choice in choices if isinstance(choice, str)]).strip() if name else ""
         place = self.place(path)
         remedy = f"{guess} {remedy}" if guess else remedy
         self.problems.append(Problem(place.where, message, remedy, place.line))
 
 
-def _header(path: Path) -> str:
+def _header(path: KeyPath) -> str:
     return dotted(part for part in path if isinstance(part, str))
 
 
-def _in_brackets(path: Path) -> str:
+def _in_brackets(path: KeyPath) -> str:
     """The header of a table, with double brackets for an entry of a list."""
     return f"[[{_header(path)}]]" if path and isinstance(path[-1], int) else f"[{_header(path)}]"
 
@@ -313,7 +468,7 @@ class Home(NamedTuple):
     """Whether the table is an entry of a list."""
 
 
-def _inside(homes: Sequence[Home], path: Path = ()) -> str:
+def _inside(homes: Sequence[Home], path: KeyPath = ()) -> str:
     """Where a key belongs, in words; the tables are relative to ``path``."""
     places = []
     for home in homes:

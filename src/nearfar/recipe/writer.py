@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from nearfar.recipe.keys import Entry, entries, fits
-from nearfar.recipe.literals import key_literal, literal
+from nearfar.recipe.keys import Entry, entries, fits, key_literal, literal
 from nearfar.recipe.schema import Recipe
 
 

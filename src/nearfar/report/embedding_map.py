@@ -11,8 +11,22 @@ from numpy.typing import NDArray
 from nearfar.experiments.records import Record, read_map
 from nearfar.report import spaces, svg
 from nearfar.report.analysis import DOUBT, NEIGHBORS, Prediction, label_suspects, neighbor_agreement, principal_plane
-from nearfar.report.elements import Column, note, numbers, panel, panels, strings, tabbed, table
-from nearfar.report.markup import NOTHING, Markup, Missing, cut, join, tag
+from nearfar.report.elements import (
+    NOTHING,
+    Column,
+    Markup,
+    Missing,
+    cut,
+    join,
+    note,
+    numbers,
+    panel,
+    panels,
+    strings,
+    tabbed,
+    table,
+    tag,
+)
 from nearfar.report.metrics import signed
 from nearfar.report.sources import DataCell, Source
 

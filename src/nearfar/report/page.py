@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from nearfar import __version__
 from nearfar.errors import counted
-from nearfar.report import comparison, embedding_map, predictions, settings, spaces, training_curves
-from nearfar.report.markup import NOTHING, Markup, Missing, join, listed, tag
+from nearfar.report import comparison, embedding_map, predictions, spaces, training_curves
+from nearfar.report.elements import NOTHING, Markup, Missing, join, listed, tag
 from nearfar.report.sources import Source
 from nearfar.report.tables import conclusion, lines
 
@@ -53,7 +53,7 @@ SECTIONS = (
     Section("conflicts", "Gradient conflicts between tasks", training_curves.conflicts),
     Section("cost", "Cost", comparison.cost),
     Section("failed", "Failed trials", comparison.failures),
-    Section("settings", "Settings and versions", settings.provenance),
+    Section("settings", "Settings and versions", comparison.provenance),
 )
 
 

@@ -11,8 +11,25 @@ from numpy.typing import NDArray
 from nearfar.errors import counted
 from nearfar.report import svg
 from nearfar.report.analysis import accuracy_within, confident_mistakes, entropy, most_confused
-from nearfar.report.elements import Column, details, note, numbers, panel, panels, strings, tabbed, table, tabs
-from nearfar.report.markup import NOTHING, Content, Markup, Missing, cut, join, tag
+from nearfar.report.elements import (
+    NOTHING,
+    Column,
+    Content,
+    Markup,
+    Missing,
+    cut,
+    details,
+    join,
+    note,
+    numbers,
+    panel,
+    panels,
+    strings,
+    tabbed,
+    table,
+    tabs,
+    tag,
+)
 from nearfar.report.sources import DataCell, Source, TaskErrors
 
 SHOWN_CLASSES = 30

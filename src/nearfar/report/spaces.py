@@ -10,8 +10,20 @@ import numpy as np
 
 from nearfar.experiments.records import Record, set_scores
 from nearfar.report import svg
-from nearfar.report.elements import note, numbers, panel, panels, strings, tabbed, table
-from nearfar.report.markup import Content, Markup, Missing, join, tag
+from nearfar.report.elements import (
+    Content,
+    Markup,
+    Missing,
+    join,
+    note,
+    numbers,
+    panel,
+    panels,
+    strings,
+    tabbed,
+    table,
+    tag,
+)
 from nearfar.report.metrics import Metric
 from nearfar.report.sources import DataCell, Source
 

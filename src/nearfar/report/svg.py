@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.report.markup import NOTHING, Markup, number, tag
+from nearfar.report.elements import NOTHING, Markup, number, tag
 
 SERIES = 8
 """Number of colors; further series repeat them with another mark."""

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nearfar.errors import SettingError, counted
-from nearfar.experiments.comparisons import Comparison
+from nearfar.experiments.comparisons import Comparison, overall, verdict
 from nearfar.experiments.statistics import Summary
-from nearfar.experiments.verdicts import overall, verdict
 from nearfar.report.metrics import Metric, p_value
 from nearfar.report.sources import DataCell, Source
 

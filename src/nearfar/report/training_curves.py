@@ -6,11 +6,23 @@ from collections.abc import Sequence
 
 from nearfar.report import svg
 from nearfar.report.analysis import Curve, mean_curve, thinned
-from nearfar.report.elements import Column, note, numbers, panel, panels, strings, tabbed, table, tabs
-from nearfar.report.journals import Journal, conflict_curves, dev_scores, losses, task_losses, total_conflicts
-from nearfar.report.markup import Content, Markup, Missing, tag
+from nearfar.report.elements import (
+    Column,
+    Content,
+    Markup,
+    Missing,
+    note,
+    numbers,
+    panel,
+    panels,
+    strings,
+    tabbed,
+    table,
+    tabs,
+    tag,
+)
 from nearfar.report.metrics import Metric, signed
-from nearfar.report.sources import Source
+from nearfar.report.sources import Journal, Source, conflict_curves, dev_scores, losses, task_losses, total_conflicts
 
 WIDTH, HEIGHT = 470, 290
 THIN_LINES = 20

@@ -1,9 +1,7 @@
 """Vectors to weights: the loss module, the training loop, checkpoints and the journal."""
 
-from nearfar.training.checkpoints import CheckpointStore
-from nearfar.training.contracts import BatchLoader, Callback, EvaluationEntry, Scores, StepEntry
-from nearfar.training.durations import about, duration
-from nearfar.training.journal import Journal, read_journal
+from nearfar.training.checkpoints import CheckpointStore, Journal, read_journal
+from nearfar.training.contracts import BatchLoader, Callback, EvaluationEntry, Scores, StepEntry, about, duration
 from nearfar.training.loader import Loader, MultiTaskLoader
 from nearfar.training.loop import FitSettings, Plan, Progress, RunFiles, fit, plan_run
 from nearfar.training.loss_module import Batch, LossModule, TaskLoss, Term, View

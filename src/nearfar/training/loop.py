@@ -19,16 +19,14 @@ from nearfar.batching import Rows
 from nearfar.errors import CheckpointError, Interrupted, SettingError
 from nearfar.recipe import Training
 from nearfar.seeds import stream
-from nearfar.training.checkpoints import Checkpoint, CheckpointStore
+from nearfar.training.checkpoints import Checkpoint, CheckpointStore, Journal, tracker_values
 from nearfar.training.contracts import BatchLoader, Best, Callback, Evaluate, Evaluated, EvaluationEntry, StepEntry
-from nearfar.training.gather import same_start
-from nearfar.training.journal import Journal, tracker_values
-from nearfar.training.lazy_adamw import lazy_rows
-from nearfar.training.loss_module import LossModule
+from nearfar.training.loss_module import LossModule, same_start
 from nearfar.training.optimizer import (
     Part,
     build_optimizer,
     factor,
+    lazy_rows,
     optimizer_tensors,
     parameter_groups,
     restore_optimizer,

@@ -1,16 +1,15 @@
-"""The loss module: model and objectives as one module, so every weight is saved, clipped, synchronized and resumed.
-
-A run has one task or several. Each task has its own loss, a weighted sum of terms, over the encoder that all share.
-"""
+"""The loss module: model and objectives as one module, so every weight is saved, synchronized and resumed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -18,9 +17,126 @@ from nearfar.encoding import Inputs, Output, TextModel
 from nearfar.encoding.masked_lm import MaskedLMHead
 from nearfar.encoding.task_model import HeadSet, TaskNetwork
 from nearfar.errors import SettingError
-from nearfar.training.gather import gather_rows
 from nearfar.training.precision import Precision
-from nearfar.training.task_losses import Uncertainty
+
+
+def gather_rows(tensor: Tensor) -> Tensor:
+    """(n, ...) rows of this process -> rows of all processes, in the order of the processes.
+
+    In one process it is the tensor itself. In several, each computes the same loss on all rows; the gradient that
+    comes back to a process's own rows is multiplied by the number of processes, because distributed training divides
+    the sum of gradients by it. An objective's own weights need no such factor: they see the same gradient everywhere.
+    """
+    if not _several():
+        return tensor
+    gathered: Tensor = _Gather.apply(tensor)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+def average_gradients(weights: Sequence[Tensor]) -> None:
+    """Replace each gradient by its mean over all processes: one exchange a step, whatever led to the gradients."""
+    if not _several():
+        return
+    for start, stop in _buckets([weight.numel() for weight in weights]):
+        gradients = [_gradient(weight) for weight in weights[start:stop]]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient, piece in zip(
+            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(piece.view_as(gradient))
+
+
+def same_start(weights: Sequence[Tensor]) -> None:
+    """Give every process the weights of the first one."""
+    if _several():
+        for weight in weights:
+            dist.broadcast(weight.detach(), 0)
+
+
+def _several() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    assert weight.grad is not None
+    return weight.grad
+
+
+def _buckets(sizes: list[int], limit: int = 8_000_000) -> list[tuple[int, int]]:
+    """Runs of neighbors with at most ``limit`` numbers together: no second copy of all gradients is made."""
+    runs, start, total = [], 0, 0
+    for place, size in enumerate(sizes):
+        if place > start and total + size > limit:
+            runs.append((start, place))
+            start, total = place, 0
+        total += size
+    return [*runs, (start, len(sizes))] if sizes else []
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        world, rank = dist.get_world_size(), dist.get_rank()
+        sizes = [torch.zeros(1, dtype=torch.long, device=tensor.device) for _ in range(world)]
+        dist.all_gather(sizes, torch.tensor([len(tensor)], device=tensor.device))
+        counts = [int(size) for size in sizes]
+        padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+        padded[: len(tensor)] = tensor
+        pieces = [torch.empty_like(padded) for _ in range(world)]
+        dist.all_gather(pieces, padded)
+        ctx.world, ctx.start, ctx.count = world, sum(counts[:rank]), counts[rank]
+        return torch.cat([piece[:count] for piece, count in zip(pieces, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        own: Tensor = gradients[0][ctx.start : ctx.start + ctx.count] * ctx.world
+        return own
+
+
+class ScoreError(nn.Module):
+    r"""The mean squared error of a head's scores, :math:`\frac1b \sum_i (s_i - y_i)^2`.
+
+    Reads:    pairs of texts, a score from 0 to 1 each
+    Batches:  any
+    Related:  :class:`nearfar.objectives.CosineMSE`, which needs no head
+    """
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(b, 1) outputs of a head, (b,) targets -> scalar."""
+        return (outputs[:, 0] - targets.to(outputs.dtype)).square().mean()
+
+
+class Uncertainty(nn.Module):
+    r"""The weight of a task's loss, learned: Kendall, Gal and Cipolla 2018, arXiv:1705.07115, section 3.
+
+    .. math:: e^{-s} L + \tfrac12 s, \qquad \tfrac12 e^{-s} L + \tfrac12 s \text{ for a squared error}
+
+    with s the log-variance of the task, which begins at zero. A task that stays uncertain gets a lower weight.
+
+    Args:
+        squared: whether the loss is a squared error.
+
+    >>> round(Uncertainty(squared=True)(torch.tensor(4.0)).item(), 4)
+    2.0
+    """
+
+    def __init__(self, *, squared: bool) -> None:
+        super().__init__()
+        self.log_variance = nn.Parameter(torch.zeros(()))
+        self.factor = 0.5 if squared else 1.0
+
+    @property
+    def weight(self) -> float:
+        """The present weight of the loss."""
+        return self.factor * math.exp(-self.log_variance.item())
+
+    def forward(self, loss: Tensor) -> Tensor:
+        """A scalar -> the weighted scalar."""
+        weighted: Tensor = self.factor * torch.exp(-self.log_variance) * loss + self.log_variance / 2
+        return weighted
+
 
 View = Literal[
     "logits", "text", "tokens", "padded-tokens", "weighted", "weighting", "pairs", "grouped-pairs", "masked-words"

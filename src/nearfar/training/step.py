@@ -1,10 +1,10 @@
-"""One optimizer step: forward and backward over its batches, the checks, the update."""
+"""One optimizer step: forward and backward over its batches or chunks of them, the checks, the update."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,11 +16,35 @@ from nearfar.errors import NotFiniteError
 from nearfar.objectives import BatchSoftmax
 from nearfar.seeds import stream
 from nearfar.training.contracts import BatchLoader, StepDetails
-from nearfar.training.gather import average_gradients
-from nearfar.training.grad_cache import cached_backward
-from nearfar.training.lazy_adamw import LazyRows, ids_of
-from nearfar.training.loss_module import LossModule
+from nearfar.training.loss_module import Batch, LossModule, Pieces, average_gradients
+from nearfar.training.optimizer import LazyRows, ids_of
 from nearfar.training.pcgrad import Combine, PCGrad
+
+
+def cached_backward(
+    module: LossModule, chunks: Sequence[Batch], share: float, accept: Callable[[Tensor, dict[str, Tensor]], None]
+) -> None:
+    """Add the gradients of ``share`` times the loss of all chunks together.
+
+    ``accept`` gets the loss and its parts before any gradient is formed, and may refuse them. Dropout is drawn from
+    torch's generator: one seed for each chunk, used in both passes.
+    """
+    seeds = torch.randint(2**62, (len(chunks),)).tolist()
+    leaves: list[Pieces] = []
+    with torch.no_grad():
+        for chunk, seed in zip(chunks, seeds, strict=True):
+            torch.manual_seed(seed)
+            pieces = module.represent(chunk)
+            leaves.append({name: piece.requires_grad_(piece.is_floating_point()) for name, piece in pieces.items()})
+    pieces = {name: torch.cat([leaf[name] for leaf in leaves]) for name in leaves[0]}
+    total, parts = module.combine(pieces, chunks[0].task)
+    accept(total, parts)
+    (total * share).backward()  # type: ignore[no-untyped-call]
+    for chunk, seed, leaf in zip(chunks, seeds, leaves, strict=True):
+        torch.manual_seed(seed)
+        pieces = module.represent(chunk)
+        moved = [name for name, piece in leaf.items() if piece.grad is not None and pieces[name].requires_grad]
+        torch.autograd.backward([pieces[name] for name in moved], [leaf[name].grad for name in moved])
 
 
 @dataclass(frozen=True)

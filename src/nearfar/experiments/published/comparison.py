@@ -9,12 +9,11 @@ from pathlib import Path
 from statistics import fmean
 
 from nearfar.errors import counted
-from nearfar.experiments.comparisons import Comparison, compare_all
+from nearfar.experiments.comparisons import Comparison, compare_all, verdict
 from nearfar.experiments.published import Paper, PublishedTable
 from nearfar.experiments.records import STUDY, Record, read_plan, read_records
 from nearfar.experiments.statistics import Summary, corrected_t_test, summarize
 from nearfar.experiments.trial import MEAN
-from nearfar.experiments.verdicts import verdict
 
 HEAD = (
     *("data", "score", "contender", "our baseline", "our contender", "our difference"),

@@ -1,0 +1,433 @@
+"""Text files to rows with the number of their first line: CSV, TSV, JSON Lines, JSON and plain text."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+
+from nearfar.data.values import Issues
+from nearfar.errors import counted
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # in collections.abc from Python 3.12
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+UTF8_MARK = b"\xef\xbb\xbf"
+RESAVE = "Save the file again as UTF-8, for example with 'iconv -f {} -t UTF-8 OLD > NEW'."
+
+_UTF_32 = "this is UTF-32 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-32")
+_UTF_16 = "this is UTF-16 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-16")
+_GZIP = "this is gzip-compressed data", "Let the file name end in .gz (such as .jsonl.gz), or decompress it."
+_ZIP = "this is a ZIP archive or an Excel workbook", "Unpack it, or export it as CSV in UTF-8."
+_SIGNATURES = {  # the longer ones first: UTF-32 begins like UTF-16
+    b"\xff\xfe\x00\x00": _UTF_32,
+    b"\x00\x00\xfe\xff": _UTF_32,
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
+    b"\x1f\x8b": _GZIP,
+    b"PK\x03\x04": _ZIP,
+    b"PAR1": ("this is a Parquet file", "Let the file name end in .parquet."),
+}
+
+
+class Line(NamedTuple):
+    """One physical line."""
+
+    number: int
+    """1-based."""
+    text: str
+    """With its line break."""
+    valid: bool
+    """False if its bytes are not valid text; the problem is reported then."""
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip file that returns everything it can decompress before an error.
+
+    ``GzipFile`` as an iterator loses the last block before an error, and with it the line number.
+    """
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer)
+        content = self._file.read1(len(view))
+        view[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_bytes(path: Path, issues: Issues) -> BinaryIO | None:
+    """The bytes of a file, decompressed if its name ends in ``.gz``; None after reporting why it cannot be opened."""
+    try:
+        if path.suffix.lower() == ".gz":
+            return cast(BinaryIO, io.BufferedReader(_Unpacked(gzip.GzipFile(path)), 1 << 16))
+        return path.open("rb")
+    except OSError as error:
+        report_unreadable(error, issues)
+        return None
+
+
+def report_unreadable(error: OSError, issues: Issues) -> None:
+    """Report that the source cannot be opened or read."""
+    if isinstance(error, PermissionError):
+        issues.add("the file may not be read (permission denied)", "Give yourself read permission: chmod u+r FILE.")
+    else:
+        issues.add(f"the file cannot be read: {error.strerror or error}", "Check that it is a plain file on a disk.")
+
+
+def read_lines(stream: BinaryIO, issues: Issues) -> Iterator[Line]:
+    """The lines of a UTF-8 stream.
+
+    Only a line feed ends a line, so numbers agree with those of an editor. A line with invalid bytes is returned with
+    U+FFFD in their place, so that a quoted field across several lines keeps its end.
+    """
+    offset = 0
+    for number, raw in enumerate(_raw_lines(stream, issues), 1):
+        if number == 1:
+            for signature, problem in _SIGNATURES.items():
+                if raw.startswith(signature):
+                    issues.add(*problem, line=1)
+                    return
+            if raw.startswith(UTF8_MARK):
+                raw = raw[len(UTF8_MARK) :]
+                offset = len(UTF8_MARK)
+                issues.notes.append("the file begins with a UTF-8 byte-order mark, which is skipped")
+                if not raw:
+                    return
+        valid = True
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            valid = False
+            text = raw.decode(errors="replace")
+            message = f"not UTF-8: byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file"
+            remedy = "If the file is in an older encoding: " + RESAVE.format("WINDOWS-1252")
+            nearby = raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n")
+            issues.add(message, remedy, line=number, value=nearby)
+        if "\0" in text:
+            valid = False
+            message = f"a NUL byte at byte offset {offset + raw.index(0):,} of the file"
+            remedy = "Text has no NUL bytes: check whether the file is damaged, or in UTF-16; "
+            issues.add(message, remedy + "'tr -d \"\\000\" < OLD > NEW' removes them.", line=number)
+        yield Line(number, text, valid)
+        offset += len(raw)
+
+
+def report_empty(issues: Issues, message: str = "the file is empty") -> None:
+    """Report that there are no rows, unless a problem explains it already."""
+    if not issues.problems:
+        skipped = f" ({counted(issues.blank, 'blank line')} apart)" if issues.blank else ""
+        issues.add(message + skipped, "Name a file that has rows.")
+
+
+def _raw_lines(stream: BinaryIO, issues: Issues) -> Iterator[bytes]:
+    number = 0
+    try:
+        for raw in stream:
+            number += 1
+            yield raw
+    except EOFError:
+        message, remedy = "the compressed file ends too early", "Copy or download it again; this copy is incomplete."
+        issues.add(message, remedy, line=number + 1)
+    except (gzip.BadGzipFile, zlib.error) as error:
+        message = f"the compressed data is damaged here ({error})"
+        remedy = "Copy or download the file again; 'gzip -t FILE' tests it."
+        if number == 0 and "Not a gzipped file" in str(error):
+            message, remedy = (
+                "the name ends in .gz but this is not gzip data",
+                "Remove .gz from the name, or compress it.",
+            )
+        issues.add(message, remedy, line=number + 1)
+    except OSError as error:
+        report_unreadable(error, issues)
+
+
+Row = tuple[int, dict[str, object]]
+"""The line of a row, and its values by column."""
+Fields = Iterator[tuple[int, list[str]]]
+
+_MAX_FIELD = 2**31 - 1  # fits into a C long on every platform
+_NAMES = {",": "comma", ";": "semicolon", "\t": "tab"}
+_QUOTES = 'Write a quote inside a quoted field twice (""), and close every field that opens with a quote.'
+_FILL_TSV = "Write tabs and line breaks inside a text as spaces, and add missing fields."
+
+
+def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
+    """The rows of a CSV file (RFC 4180); without ``columns`` the first line has their names."""
+    first = next((line for line in lines if not _blank(line, issues)), None)
+    if first is None:
+        report_empty(issues)
+        return
+    csv.field_size_limit(_MAX_FIELD)
+    delimiter = _delimiter(first.text, columns, issues)
+    current = first.text
+
+    def texts() -> Iterator[str]:
+        nonlocal current
+        for line in chain([first], lines):
+            current = line.text
+            yield current
+
+    parser = csv.reader(texts(), delimiter=delimiter, strict=True)
+
+    def fields() -> Fields:
+        while True:
+            line = first.number + parser.line_num  # where the next record begins
+            try:
+                row = next(parser)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                issues.add(*_syntax_problem(str(error), line, first.number + parser.line_num - 1), line=line)
+                continue
+            if not row or (len(row) == 1 and not current.strip()):
+                issues.blank += 1
+            else:
+                yield line, row
+
+    remedy = f"Put fields that contain a {_NAMES[delimiter]} in quotes and add missing ones."
+    yield from _with_names(fields(), columns, issues, _FILL_TSV if delimiter == "\t" else remedy)
+
+
+def tsv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
+    """The rows of a TSV file: one line per row, tabs between fields, quotes are ordinary characters.
+
+    Texts in files like those of GLUE have single quotes that a CSV parser would take for the start of a field across
+    many lines. Spreadsheets, however, quote fields that contain quotes, so a field that begins and ends with a quote
+    and has only doubled ones inside is unquoted.
+    """
+    fields = (
+        (line.number, [unquoted(field) for field in line.text.rstrip("\r\n").split("\t")])
+        for line in lines
+        if not _blank(line, issues)
+    )
+    yield from _with_names(fields, columns, issues, _FILL_TSV)
+
+
+def text_rows(lines: Iterator[Line], issues: Issues) -> Iterator[Row]:
+    """One text per line, as a column named ``text``."""
+    empty = True
+    for line in lines:
+        if not _blank(line, issues) and line.valid:
+            empty = False
+            yield line.number, {"text": line.text.rstrip("\r\n")}
+    if empty:
+        report_empty(issues)
+
+
+def unquoted(field: str) -> str:
+    r"""A TSV field without the quotes of a spreadsheet.
+
+    >>> unquoted('"a ""b"" c"')
+    'a "b" c'
+    >>> unquoted('"Yes" and "no"')
+    '"Yes" and "no"'
+    """
+    if len(field) < 2 or field[0] != '"' or field[-1] != '"':
+        return field
+    inner = field[1:-1]
+    return field if '"' in inner.replace('""', "") else inner.replace('""', '"')
+
+
+def _blank(line: Line, issues: Issues) -> bool:
+    """Whether a line is blank; counts it then."""
+    if line.text.strip():
+        return False
+    issues.blank += 1
+    return True
+
+
+def _delimiter(line: str, columns: Sequence[str] | None, issues: Issues) -> str:
+    """The delimiter of a file by its first line, which without ``columns`` is the header."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    present = [sign for sign in _NAMES if sign in bare] or [","]
+    matching = [sign for sign in dict.fromkeys((",", *present)) if columns and bare.count(sign) == len(columns) - 1]
+    chosen = (matching or present)[0]
+    if chosen != ",":
+        name = _NAMES[chosen]
+        why = "then has as many fields as data.columns" if matching else f"has no comma but a {name}"
+        issues.notes.append(f"the fields are assumed to be separated by {name}s: the first line {why}")
+    return chosen
+
+
+def _syntax_problem(error: str, line: int, last: int) -> tuple[str, str]:
+    """Message and remedy for what the CSV parser reports."""
+    span = f" (noticed on line {last})" if last > line else ""
+    if "unexpected end of data" in error:
+        return "a quoted field that begins here is not closed before the end of the file", _QUOTES
+    if "expected after" in error:
+        return f"a closing quote is followed by more text in the same field{span}", _QUOTES
+    if "new-line" in error:
+        remedy = "Save the file with Unix or Windows line breaks, or put the field in quotes."
+        return f"a carriage return inside a field without quotes{span}", remedy
+    return f"not CSV: {error}{span}", _QUOTES
+
+
+def _with_names(fields: Fields, columns: Sequence[str] | None, issues: Issues, remedy: str) -> Iterator[Row]:
+    """Rows as dictionaries, after a check of the header and of the number of fields in every row."""
+    names = list(columns or ())
+    if columns is None:
+        line, header = next(fields, (0, []))
+        if not line:
+            report_empty(issues)
+            return
+        names = [name.strip() for name in header]
+        if not distinct_names([name for name in names if name], issues, line=line):
+            for _ in fields:  # reports the problems of the other rows
+                pass
+            return
+    width, empty = len(names), True
+    used = [(place, name) for place, name in enumerate(names) if name]
+    lowered = [name.strip().casefold() for name in names]
+    for line, row in fields:
+        if len(row) != width:
+            empty = False
+            where = "the header" if columns is None else "data.columns"
+            issues.add(f"{counted(len(row), 'field')} where {where} has {width:,}", remedy, line=line)
+        elif empty and columns is not None and [field.strip().casefold() for field in row] == lowered:
+            issues.notes.append(f"line {line} repeats the names in data.columns and is taken for a header")
+        else:
+            empty = False
+            yield line, {name: row[place] for place, name in used}
+    if empty:
+        report_empty(issues, "there are no rows, only a header line" if columns is None else "the file is empty")
+
+
+def distinct_names(names: Sequence[str], issues: Issues, line: int | None = None) -> bool:
+    """Whether all columns have different names; reports it if not."""
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        which = f"{', '.join(map(repr, repeated))}"
+        message = f"the columns {which} occur" if line is None else f"the header names {which}"
+        issues.add(f"{message} more than once", "Give every column a different name.", line=line)
+    return not repeated
+
+
+_TYPES = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "true or false"}
+_OBJECT = 'Write an object such as {"text": "...", "label": "..."}.'
+_VALID_LINES = "Write valid JSON; 'python -m json.tool --json-lines FILE' shows where it fails."
+_VALID = _VALID_LINES.replace("--json-lines ", "")
+
+
+class _RepeatedKeyError(ValueError):
+    """The same key twice in one object."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise _RepeatedKeyError(next(key for key, number in counts.items() if number > 1))
+    return values
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+# NaN and Infinity are accepted here: whether they matter depends on the column, and the values are checked.
+
+
+def jsonl_rows(lines: Iterator[Line], issues: Issues) -> Iterator[Row]:
+    """One object per line; blank lines are counted and skipped."""
+    empty = True
+    for number, text, valid in lines:
+        if text.isspace():
+            issues.blank += 1
+            continue
+        empty = False
+        if not valid:
+            continue
+        try:
+            values = _DECODER.decode(text.rstrip("\n"))  # else an error at the end would be on the next line
+        except (ValueError, RecursionError) as error:
+            _report_syntax(error, number, issues, _VALID_LINES)
+            continue
+        if _is_object(values, number, issues):
+            yield number, values
+    if empty:
+        report_empty(issues)
+
+
+def json_rows(lines: Iterator[Line], issues: Issues) -> Iterator[Row]:
+    """The objects of one top-level list, each with the line on which it begins."""
+    text = "".join(line.text for line in lines)
+    if issues.problems:
+        return  # invalid bytes: further errors would follow from them
+    place = _skip_space(text, 0)
+    if place == len(text):
+        report_empty(issues)
+        return
+    line = 1 + text.count("\n", 0, place)
+    if text[place] != "[":
+        remedy = "Put [ and ] around the objects with commas between, or name the file .jsonl if it has one per line."
+        issues.add("a .json file must hold one list of objects", remedy, line=line)
+        return
+    if text.startswith("]", _skip_space(text, place + 1)):
+        report_empty(issues, "the list is empty")
+        return
+    separator = ","
+    while separator == ",":
+        start = _skip_space(text, place + 1)
+        line += text.count("\n", place, start)
+        try:
+            values, place = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            _report_syntax(error, line, issues, _VALID)
+            return
+        if _is_object(values, line, issues):
+            yield line, values
+        end = _skip_space(text, place)
+        line += text.count("\n", start, end)
+        place, separator = end, text[end : end + 1]
+    rest = _skip_space(text, place + 1)
+    if not separator:
+        issues.add("the list is not closed before the end", "Close the list with ].", line=line)
+    elif separator != "]":
+        issues.add(f"not JSON: {separator!r} where , or ] is expected", _VALID, line=line)
+    elif rest != len(text):
+        issues.add("there is more after the end of the list", _VALID, line=1 + text.count("\n", 0, rest))
+
+
+def _is_object(values: object, line: int, issues: Issues) -> bool:
+    """Whether a row is an object; reports it if not."""
+    if not isinstance(values, dict):
+        kind = _TYPES.get(type(values), "null")
+        issues.add(f"{kind} where an object is expected", _OBJECT, line=line, value=values)
+    return isinstance(values, dict)
+
+
+def _skip_space(text: str, place: int) -> int:
+    """The first place from here on that is not JSON white space."""
+    while place < len(text) and text[place] in " \t\r\n":
+        place += 1
+    return place
+
+
+def _report_syntax(error: ValueError | RecursionError, line: int, issues: Issues, valid: str) -> None:
+    """Report why JSON that begins on this line cannot be parsed."""
+    if isinstance(error, json.JSONDecodeError):
+        line = max(line, error.lineno)  # counted within one line, or within a whole .json file
+        near = error.doc[max(0, error.pos - 15) : error.pos + 25].strip("\r\n")
+        issues.add(f"not JSON: {error.msg}, at character {error.colno:,} of the line", valid, line=line, value=near)
+    elif isinstance(error, _RepeatedKeyError):
+        issues.add(f"the key {str(error)[:100]!r} occurs twice in one object", "Keep one of the two.", line=line)
+    elif isinstance(error, RecursionError):
+        issues.add("lists or objects nested too deeply", "Keep only the text and its label.", line=line)
+    else:
+        issues.add("a number with too many digits", "Write it as a string in quotes.", line=line)
