@@ -70,7 +70,7 @@ VIOLATIONS = {
     "training looks at evaluation": ("training/checkpoints.py", "import nearfar.evaluation"),
     "errors look at anything": ("errors.py", "import nearfar.shapes"),
     "a room nobody declared": ("utils.py", "X = 1"),
-    "two siblings in a circle": ("training/loss_module.py", "import nearfar.training.loss_module"),
+    "two siblings in a circle": ("training/precision.py", "import nearfar.training.loss_module"),
 }
 
 

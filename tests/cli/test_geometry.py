@@ -13,7 +13,7 @@ from tests.cli.test_pairs import call
 
 import nearfar
 from nearfar.cli import embed
-from nearfar.cli.geometry import bins_per_line
+from nearfar.cli.geometry_tables import bins_per_line
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.evaluation.geometry import CosineHistogram

@@ -15,20 +15,15 @@ from rich.text import Text
 
 from nearfar.cli import options
 from nearfar.cli.options import handling, print_json, print_notes
-from nearfar.cli.progress import EmbeddingProgress
-from nearfar.data import Layout
-from nearfar.encoding import load
 from nearfar.errors import DataError, Problem, SettingError, counted
-from nearfar.evaluation import SuiteReport, evaluate_suite, read_suite
-from nearfar.pipeline.evaluate import require_vectors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from nearfar.data import Records
+    from nearfar.data import Layout, Records
     from nearfar.encoding import Model
     from nearfar.encoding.task_model import TaskCard, TaskModel
-    from nearfar.evaluation import Report
+    from nearfar.evaluation import Report, SuiteReport
     from nearfar.pipeline.corpora import Corpus
 
 
@@ -36,6 +31,11 @@ def suite_command(
     model_name: str, suite: str, folder: str, layout: Layout, invalid: str | None, batch_size: int, *, as_json: bool
 ) -> None:
     """Measure the model on every data set of the suite, and print it."""
+    from nearfar.cli.progress import EmbeddingProgress
+    from nearfar.encoding import load
+    from nearfar.evaluation import evaluate_suite, read_suite
+    from nearfar.pipeline.evaluate import require_vectors
+
     sets, notes = read_suite(folder, suite, layout=layout, invalid=handling(invalid))
     model = load(model_name)
     require_vectors(model)
