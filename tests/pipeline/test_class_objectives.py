@@ -141,41 +141,39 @@ def test_classes_of_one_text_are_told():
 
 def test_weights_of_classes_can_be_named():
     """Those that are not named count 1."""
-    (term,), _ = terms_of(CrossEntropy(class_weights={"tool": 2.5, "animal": 0}))
+    (term,), _ = terms_of(CrossEntropy(class_weight={"tool": 2.5, "animal": 0}))
     assert term.objective.class_weights.tolist() == [0.0, 1.0, 2.5]
     for objective in (TripleEntropy, CrossEntropySupCon, LabelAware):
-        first = terms_of(objective(class_weights={"tool": 3}))[0][0]
+        first = terms_of(objective(class_weight={"tool": 3}))[0][0]
         assert first.objective.class_weights.tolist() == [1.0, 1.0, 3.0]
 
 
 def test_weights_of_classes_that_are_not_there_are_refused():
     with pytest.raises(
-        SettingError, match=r"objective\.class_weights names 'tols', which is no class\. Did you mean 'tool'\?"
+        SettingError, match=r"objective\.class_weight names 'tols', which is no class\. Did you mean 'tool'\?"
     ):
-        check_objective(CrossEntropy(class_weights={"tols": 2}), CLASSES)
-    with pytest.raises(
-        SettingError, match=r"objective\.parts\.ce\.class_weights names 'x', .*There are: animal, fruit"
-    ):
-        check_objective(Blend(parts={"ce": CrossEntropy(class_weights={"x": 2})}), CLASSES)
-    with pytest.raises(SettingError, match="class_weights are all zero"):
-        check_objective(CrossEntropy(class_weights=dict.fromkeys(CLASSES, 0.0)), CLASSES)
-    check_objective(CrossEntropy(class_weights={"tool": 0}), CLASSES)
+        check_objective(CrossEntropy(class_weight={"tols": 2}), CLASSES)
+    with pytest.raises(SettingError, match=r"objective\.parts\.ce\.class_weight names 'x', .*There are: animal, fruit"):
+        check_objective(Blend(parts={"ce": CrossEntropy(class_weight={"x": 2})}), CLASSES)
+    with pytest.raises(SettingError, match="class_weight is zero for all classes"):
+        check_objective(CrossEntropy(class_weight=dict.fromkeys(CLASSES, 0.0)), CLASSES)
+    check_objective(CrossEntropy(class_weight={"tool": 0}), CLASSES)
 
 
 def test_named_weights_train_and_are_in_the_saved_recipe(tmp_path):
     train = write_texts(tmp_path / "texts.csv", 24)
-    objective = {"name": "cross-entropy", "class_weights": {"tool": 2.5}}
+    objective = {"name": "cross-entropy", "class_weight": {"tool": 2.5}}
     train_recipe(recipe_of(train, objective), tmp_path / "model")
     again = nearfar.recipe.read_recipe(tmp_path / "model" / "recipe.toml")
-    assert again.objective == CrossEntropy(class_weights={"tool": 2.5})
+    assert again.objective == CrossEntropy(class_weight={"tool": 2.5})
     card = json.loads((tmp_path / "model" / "nearfar.json").read_text())
-    assert card["objective"]["class_weights"] == {"tool": 2.5}
+    assert card["objective"]["class_weight"] == {"tool": 2.5}
 
 
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        ({"name": "cross-entropy", "class_weights": {"tols": 2}}, "which is no class"),
+        ({"name": "cross-entropy", "class_weight": {"tols": 2}}, "which is no class"),
         ({"name": "blend"}, "needs parts"),
         ({"name": "blend", "parts": {"a": {"name": "supcon"}}, "weights": {"b": 1}}, "which is no part"),
         ({"name": "blend", "parts": {"a": {"name": "supcon"}}, "weights": {"a": 0}}, "all zero"),
@@ -238,8 +236,8 @@ def test_a_fitted_head_never_says_a_class_without_training_texts(kind, present):
     texts = [f"{('apple', 'saw', 'horse', 'river')[n % 4]} number {n}" for n in range(24)]
     table = tokenize(built.tokenizer, [texts], max_length=16)
     places = np.arange(24) % len(present)
-    head = fit_head(kind, built.model, TrainingRows(table, np.array(present)[places], 4))
-    alone = fit_head(kind, built.model, TrainingRows(table, places, len(present)))
+    head = fit_head(kind, built.model, TrainingRows(table, np.array(present)[places], tuple("abcd")))
+    alone = fit_head(kind, built.model, TrainingRows(table, places, tuple("abcd")[: len(present)]))
     vectors = torch.from_numpy(embed_table(built.model, table, batch_size=8))
     vectors = torch.cat([vectors, -vectors])  # also where every center is far
     found = head(vectors).softmax(dim=1)

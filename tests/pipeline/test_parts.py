@@ -22,13 +22,17 @@ from nearfar.training.optimizer import parameter_groups, part_of
 TEXTS = [f"{'apple pear plum' if n % 3 else 'hammer saw'} number {n}" for n in range(20)]
 
 
-def fitted(kind, labels, classes):
+def fitted(kind, labels, classes, weight="none"):
     """A head for the vectors of TEXTS, these vectors, and the same of length one."""
     built = build("toy", classes=None, seed=1, pooling="mean")
     table = tokenize(built.tokenizer, [TEXTS], max_length=32)
     vectors = embed_table(built.model, table, batch_size=8)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return fit_head(kind, built.model, TrainingRows(table, labels, classes)), torch.from_numpy(vectors), unit
+    return (
+        fit_head(kind, built.model, TrainingRows(table, labels, tuple("abcdefgh")[:classes], weight)),
+        torch.from_numpy(vectors),
+        unit,
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -63,6 +67,34 @@ def test_the_probabilities_of_centers_are_those_of_equally_wide_normal_classes()
     wanted /= wanted.sum(axis=1, keepdims=True)
 
     np.testing.assert_allclose(head(vectors).softmax(dim=1).numpy(), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("weight", ["balanced", {"b": 3.0, "c": 0.5}])
+def test_the_class_weights_of_a_logistic_head_are_scikit_learns(weight):
+    labels = np.array([0] * 14 + [1] * 4 + [2] * 2)
+    head, vectors, unit = fitted("logistic", labels, 3, weight)
+    by_number = weight if weight == "balanced" else {0: 1.0, 1: 3.0, 2: 0.5}
+    wanted = LogisticRegression(C=STRENGTH, max_iter=1_000, class_weight=by_number).fit(unit, labels)
+
+    np.testing.assert_allclose(head(vectors).softmax(dim=1).numpy(), wanted.predict_proba(unit), atol=1e-4)
+    plain = fitted("logistic", labels, 3)[0]
+    assert not torch.allclose(head(vectors), plain(vectors), atol=1e-2)
+
+
+def test_class_weights_multiply_the_odds_of_centers():
+    """Centers weigh all classes the same, so that balanced changes nothing; a weight of zero excludes a class."""
+    labels = np.array([0] * 14 + [1] * 4 + [2] * 2)
+    plain, vectors, _ = fitted("nearest-center", labels, 3)
+    balanced = fitted("nearest-center", labels, 3, "balanced")[0]
+    weighted = fitted("nearest-center", labels, 3, {"b": 3.0, "c": 0.0})[0]
+
+    assert torch.equal(plain(vectors), balanced(vectors))
+    wanted = plain(vectors).softmax(dim=1) * torch.tensor([1.0, 3.0, 0.0])
+    torch.testing.assert_close(weighted(vectors).softmax(dim=1), wanted / wanted.sum(dim=1, keepdim=True))
+    assert balanced.describe() == plain.describe() == {"kind": "nearest-center", "temperature": 0.15}
+    again = make_head(weighted.describe(), vectors.shape[1], 3)
+    again.load_state_dict(weighted.state_dict())
+    assert torch.equal(again(vectors), weighted(vectors))
 
 
 def test_centers_of_length_one_are_compared_by_cosine():

@@ -25,6 +25,14 @@ BOTH = {  # a recipe in former and in present names, in TOML
         '[batches]\nwords = 2\nby = "right"\napart = true\nshuffle = "words"\n',
         '[batches]\nshingle_size = 2\nneighbor_text = "right"\nseparate_duplicates = true\nshuffle = "shingles"\n',
     ),
+    "class weights": (
+        '[batches]\nsize = 8\n[objective]\nname = "blend"\n[objective.parts.a]\nname = "cross-entropy"\nclass_weights = { x = 2.0 }\n',
+        '[batches]\nsize = 8\n[objective]\nname = "blend"\n[objective.parts.a]\nname = "cross-entropy"\nclass_weight = { x = 2.0 }\n',
+    ),
+    "class weights of a stage": (
+        '[[stage]]\nepochs = 1\nobjective = { name = "cross-entropy", class_weights = "balanced" }\n',
+        '[[stage]]\nepochs = 1\nobjective = { name = "cross-entropy", class_weight = "balanced" }\n',
+    ),
     "stage": ('[[stage]]\nepochs = 1\n[[stage]]\nshuffle = "words"\n', '[[stage]]\nepochs = 1\n[[stage]]\nshuffle = "shingles"\n'),
 }  # fmt: skip
 
@@ -57,7 +65,7 @@ def test_former_and_present_names_in_a_file_give_equal_recipes(tmp_path, case, c
 
 
 def test_every_alias_leads_to_a_key_that_exists_and_leaves_one_that_does_not():
-    assert len(ALIASES) == 8
+    assert len(ALIASES) >= 12
     for alias in ALIASES:
         *tables, last = alias.key.split(".")
         roots = [root for root in (Recipe, TaskRecipe) if _exists(root, (*tables, last if alias.value else alias.now))]
@@ -77,6 +85,8 @@ def test_dictionaries_and_flags_take_former_names(caplog):
     assert build_recipe({"data": DATA}, flags, where="here") == expected
     assert build_recipe({"data": DATA}, table, where="here") == expected
 
+    weighted = build_recipe({"data": DATA}, [parse_override("objective.class_weights.spam=2")], where="here")
+    assert weighted.objective.class_weight == {"spam": 2.0}
     stage = {"data": DATA, "stage": [{"epochs": 1}, {"epochs": 2}]}
     changed = build_recipe(stage, [parse_override("stage.1.shuffle=words")], where="here")
     assert [each.shuffle for each in changed.stage] == [None, "shingles"]

@@ -87,7 +87,7 @@ def test_the_values_handed_in_stay_as_they_are():
         ("training.max_steps=none", None),
         ("encoder.pooling=none", None),
         ("data.dev=none", 0.0),
-        ("objective.class_weights=none", "none"),
+        ("objective.class_weight=none", "none"),
         ("training.trackers=none", ()),
         ("training.epochs=none", None),
         ("stage=none", ()),
@@ -95,7 +95,7 @@ def test_the_values_handed_in_stay_as_they_are():
 )
 def test_none_unsets(text, expected):
     values = {"data": {"train": "a", "label": "x", "dev": 0.5}, "training": {"max_steps": 3, "trackers": ["wandb"]}}
-    values |= {"objective": {"name": "cross-entropy", "class_weights": "balanced"}, "encoder": {"pooling": "mean"}}
+    values |= {"objective": {"name": "cross-entropy", "class_weight": "balanced"}, "encoder": {"pooling": "mean"}}
     values["training"]["epochs"] = 3
     values["stage"] = [{"epochs": 3}]
     recipe = build(text, values=values)

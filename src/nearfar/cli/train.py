@@ -39,6 +39,9 @@ def train(
     pair: options.Pair = None,
     label: options.Label = None,
     score: options.Score = None,
+    class_weight: Annotated[
+        str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
+    ] = None,
     invalid: options.Invalid = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a batch.")] = None,
@@ -66,6 +69,7 @@ def train(
         ("data.pair", "--pair", pair),
         ("data.label", "--label", label),
         ("data.score", "--score", score),
+        ("objective.class_weight", "--class-weight", class_weight),
         ("data.invalid", "--invalid", invalid),
         ("training.epochs", "--epochs", epochs),
         ("batches.size", "--batch-size", batch_size),

@@ -18,6 +18,7 @@ class HeadSpec(TypedDict, total=False):
     kind: Required[str]
     dropout: float
     temperature: float
+    weighted: bool
     rows: int
     neighbors: int
 
@@ -86,25 +87,31 @@ class CenterHead(nn.Module):
     Args:
         dim: width of the text vector.
         classes: how many classes there are.
-        temperature: divisor of the similarity; it changes the probabilities, never the label.
+        temperature: divisor of the similarity; it changes the probabilities, never the label of equal weights.
+        weighted: whether classes have weights; ``bias`` holds their logarithms, which are added to the logits.
     """
 
     centers: Tensor
+    bias: Tensor | None
 
-    def __init__(self, dim: int, classes: int, *, temperature: float = 0.15) -> None:
+    def __init__(self, dim: int, classes: int, *, temperature: float = 0.15, weighted: bool = False) -> None:
         super().__init__()
         _check_classes("CenterHead", classes)
         self.classes, self.temperature = classes, temperature
         self.register_buffer("centers", torch.zeros(classes, dim))
+        self.register_buffer("bias", torch.zeros(classes) if weighted else None)
 
     def describe(self) -> HeadSpec:
         """The head in the model card."""
-        return {"kind": "nearest-center", "temperature": self.temperature}
+        spec: HeadSpec = {"kind": "nearest-center", "temperature": self.temperature}
+        return spec if self.bias is None else {**spec, "weighted": True}
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(b, d) -> (b, c)."""
         similarity = F.normalize(vectors.float(), dim=1) @ self.centers.T - self.centers.square().sum(dim=1) / 2
-        return (similarity / self.temperature).masked_fill(~self.centers.any(dim=1), -1e4)
+        logits = similarity / self.temperature
+        logits = logits if self.bias is None else logits + self.bias
+        return logits.masked_fill(~self.centers.any(dim=1), -1e4)
 
 
 class NeighborHead(nn.Module):

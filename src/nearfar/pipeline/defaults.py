@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nearfar.errors import SettingError, did_you_mean
+from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.pipeline.data import RunData
 from nearfar.recipe import OBJECTIVES, Batches, Encoder, Objective, Recipe, Training
 from nearfar.recipe import Stage as StageTable
@@ -27,6 +28,8 @@ LONGER = 10
 """Steps from which on a run is longer: docs/why/few-shot-defaults.md has the comparison."""
 CENTER_CLASSES, CENTER_TEXTS = 10, 100
 """Up to so many classes, and texts a class on average, the head fitted to compared texts is the nearest center."""
+IMBALANCE = 10
+"""From this ratio of the largest class to the smallest on, users are told."""
 EPOCHS, RATE = 5, 5e-5
 BATCH, IN_BATCH = 32, 64
 """Rows of a batch, and of one whose rows are compared with each other."""
@@ -45,6 +48,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
             f"{objective.name} gives its cross-entropy no weight here, so no class head is trained; a {head} one is "
             "fitted afterwards"
         )
+    notes += _imbalance(objective, head, data) if data.row_type.has_classes else []
     both_heads = data.row_type.has_classes and head != "trained" and does.trains_head
     encoder = _encoder(recipe.encoder, does, both_heads=both_heads)
     training = _training(recipe.training, does, data, batches)
@@ -74,9 +78,8 @@ def check_objective(objective: Objective, classes: tuple[str, ...]) -> None:
     if problem is not None:
         raise SettingError(problem)
     for key, part in parts_of(objective).items():
-        weights = part.does.class_weights
-        if isinstance(weights, Mapping) and classes:
-            _check_weights(weights, classes, f"{key}.class_weights")
+        if isinstance(part.class_weight, Mapping) and classes:
+            _check_weights(part.class_weight, classes, f"{key}.class_weight")
 
 
 def _check_weights(weights: Mapping[str, float], classes: tuple[str, ...], key: str) -> None:
@@ -87,7 +90,25 @@ def _check_weights(weights: Mapping[str, float], classes: tuple[str, ...], key: 
             f"{key} names {strange[0]!r}, which is no class.{did_you_mean(strange[0], classes)} There are: {known}."
         )
     if not any(weights.get(name, 1.0) for name in classes):
-        raise SettingError(f"{key} are all zero, so nothing would be learned; give some class a weight.")
+        raise SettingError(f"{key} is zero for all classes, so nothing would be learned; give some class a weight.")
+
+
+def _imbalance(objective: Objective, head: HeadKind, data: RunData) -> list[str]:
+    """What to say of classes of very different sizes that count by their frequency."""
+    sizes = Counter(data.train.labels)
+    if len(sizes) < 2 or objective.class_weight != "none":
+        return []
+    (large, most), *_, (small, least) = sizes.most_common()
+    if most <= IMBALANCE * least:
+        return []
+    remedy = {
+        "nearest-center": "the nearest-center head gives all classes the same weight",
+        "neighbors": 'with head.kind = "logistic", --class-weight balanced gives all classes the same weight',
+    }.get(head, "--class-weight balanced (objective.class_weight) gives all classes the same weight")
+    return [
+        f"the classes differ {round(most / least)}:1 in size ({large!r} has {counted(most, 'text')}, {small!r} "
+        f"{least:,}); {remedy}"
+    ]
 
 
 def _silenced(does: Capabilities) -> bool:
@@ -106,10 +127,15 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
         name = "supcon" if few else name
         many = "many" if not few else "few" if rows <= FEW_ROWS else f"few for {classes} classes"
         reason = f"{rows:,} labeled {data.train.shape} are {many}"
+    settings: dict[str, Any] = {"learning_rate": objective.learning_rate}
+    if objective.class_weight != "none":
+        if not row_type.has_classes:
+            raise SettingError(
+                f"objective.class_weight weights classes, and the rows are {row_type.wording}; leave it out."
+            )
+        settings["class_weight"] = objective.class_weight
     table: Any = OBJECTIVES[name]
-    return table(learning_rate=objective.learning_rate), [
-        f"objective: {name}, because {reason}; --objective chooses another"
-    ]
+    return table(**settings), [f"objective: {name}, because {reason}; --objective chooses another"]
 
 
 def _encoder(encoder: Encoder, does: Capabilities, *, both_heads: bool) -> Encoder:
@@ -147,6 +173,11 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
             raise SettingError(
                 f'head.kind is "trained", but {objective.name} has no cross-entropy to train a head with: '
                 'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
+            )
+        case "neighbors" if objective.class_weight != "none" and not does.trains_head:
+            raise SettingError(
+                'objective.class_weight has no effect under head.kind = "neighbors", whose votes have no weights: set '
+                'head.kind = "logistic".'
             )
     return kind
 

@@ -255,7 +255,8 @@ class EncoderRun:
 
     def _fitted_head(self, recipe: Recipe) -> Head:
         kind: Any = recipe.head.kind
-        rows = TrainingRows(self.rows["train"].table, self.rows["train"].labels, len(self.plan.data.classes))
+        train = self.rows["train"]
+        rows = TrainingRows(train.table, train.labels, self.plan.data.classes, recipe.objective.class_weight)
         head = fit_head(kind, self.model, rows, neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH)
         return head.to(next(self.model.parameters()).device)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from nearfar.encoding import CenterHead, Head, LogisticHead, NeighborHead, TextModel, TokenTable
 from nearfar.evaluation import embed_table
+from nearfar.pipeline.objectives import class_weights
+from nearfar.recipe.capabilities import ClassWeight
 
 FittedHead = Literal["logistic", "nearest-center", "neighbors"]
 ABSENT = -1e4
@@ -26,7 +28,8 @@ class TrainingRows:
 
     table: TokenTable
     labels: NDArray[np.int64]
-    classes: int
+    classes: tuple[str, ...]
+    class_weight: ClassWeight = "none"
 
 
 def fit_head(
@@ -42,31 +45,39 @@ def fit_head(
         batch_size: texts that are encoded together.
     """
     vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
-    return _FITS[kind](vectors, rows.labels, rows.classes, neighbors)
+    return _FITS[kind](vectors, rows, neighbors)
 
 
-def _centers(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int, _neighbors: int) -> CenterHead:
-    head = CenterHead(vectors.shape[1], classes)
-    for number in np.unique(labels):
-        head.centers[number] = torch.from_numpy(vectors[labels == number].mean(axis=0))
+def _centers(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) -> CenterHead:
+    """Centers weigh all classes the same, as ``balanced`` asks for; a table of weights multiplies the odds."""
+    weighted = isinstance(rows.class_weight, Mapping)
+    head = CenterHead(vectors.shape[1], len(rows.classes), weighted=weighted)
+    for number in np.unique(rows.labels):
+        head.centers[number] = torch.from_numpy(vectors[rows.labels == number].mean(axis=0))
+    if head.bias is not None and isinstance(rows.class_weight, Mapping):
+        weights = torch.tensor([rows.class_weight.get(name, 1.0) for name in rows.classes])
+        head.bias.copy_(weights.log().clamp(min=ABSENT))
     return head
 
 
-def _votes(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int, neighbors: int) -> NeighborHead:
-    head = NeighborHead(vectors.shape[1], classes, rows=len(vectors), neighbors=neighbors)
+def _votes(vectors: NDArray[np.float32], rows: TrainingRows, neighbors: int) -> NeighborHead:
+    head = NeighborHead(vectors.shape[1], len(rows.classes), rows=len(vectors), neighbors=neighbors)
     head.vectors.copy_(torch.from_numpy(vectors))
-    head.labels.copy_(torch.from_numpy(labels))
+    head.labels.copy_(torch.from_numpy(rows.labels))
     return head
 
 
-def _logistic(vectors: NDArray[np.float32], labels: NDArray[np.int64], classes: int, _neighbors: int) -> LogisticHead:
+def _logistic(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) -> LogisticHead:
     from sklearn.linear_model import LogisticRegression
 
-    fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, labels)
+    counts = np.bincount(rows.labels, minlength=len(rows.classes))
+    weights = class_weights(rows.class_weight, rows.classes, counts)
+    of_rows = None if weights is None else weights.numpy()[rows.labels]
+    fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, rows.labels, sample_weight=of_rows)
     weight, bias = fitted.coef_, fitted.intercept_
     if len(fitted.classes_) == 2:  # one row for two classes: the first one's is zero
         weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])
-    head = LogisticHead(vectors.shape[1], classes)
+    head = LogisticHead(vectors.shape[1], len(rows.classes))
     present = torch.from_numpy(fitted.classes_)
     head.bias.fill_(ABSENT)
     head.weight[present] = torch.from_numpy(weight).float()
@@ -80,7 +91,7 @@ def _normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit
 
 
-_FITS: dict[FittedHead, Callable[[NDArray[np.float32], NDArray[np.int64], int, int], Head]] = {
+_FITS: dict[FittedHead, Callable[[NDArray[np.float32], TrainingRows, int], Head]] = {
     "logistic": _logistic,
     "nearest-center": _centers,
     "neighbors": _votes,

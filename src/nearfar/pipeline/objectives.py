@@ -18,7 +18,7 @@ from nearfar.pipeline.defaults import check_objective
 from nearfar.recipe import Objective
 from nearfar.recipe import class_objectives as classes
 from nearfar.recipe import pair_objectives as pairs
-from nearfar.recipe.capabilities import add_table, remove_table
+from nearfar.recipe.capabilities import ClassWeight, add_table, remove_table
 from nearfar.recipe.objectives import Blend
 from nearfar.training import Term
 
@@ -125,12 +125,15 @@ def _free(name: str, terms: list[Term]) -> str:
     return name
 
 
-def _entropy(settings: Any, context: BuildContext) -> nn.Module:
-    chosen, weights = settings.class_weights, None
+def class_weights(chosen: ClassWeight, classes: tuple[str, ...], counts: NDArray[np.int64]) -> torch.Tensor | None:
+    """(c,) the weight of each class for its number of training texts; None where all weigh the same."""
     if chosen == "balanced":
-        weights = balanced_weights(torch.from_numpy(context.counts))
-    elif isinstance(chosen, Mapping):
-        weights = torch.tensor([chosen.get(name, 1.0) for name in context.classes])
+        return balanced_weights(torch.from_numpy(counts))
+    return torch.tensor([chosen.get(name, 1.0) for name in classes]) if isinstance(chosen, Mapping) else None
+
+
+def _entropy(settings: Any, context: BuildContext) -> nn.Module:
+    weights = class_weights(settings.class_weight, context.classes, context.counts)
     return modules.CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
 
 

@@ -25,7 +25,7 @@ LearningRate: TypeAlias = Annotated[
 Temperature: TypeAlias = Annotated[
     float, Key("The temperature; lower values give more weight to the nearest texts.", above=0)
 ]
-ClassWeights: TypeAlias = Literal["none", "balanced"] | dict[str, float]
+ClassWeight: TypeAlias = Literal["none", "balanced"] | dict[str, float]
 Reads: TypeAlias = Literal["any", "classes", "pairs", "views", "mixed"]
 
 
@@ -70,7 +70,6 @@ class Capabilities:
     """How second views differ; the parts of a blend share one."""
     head_weight: float | None = None
     """The weight of a cross-entropy, which trains a class head; None without one."""
-    class_weights: ClassWeights = "none"
     binary: bool = False
     """Whether a pair is either positive or negative, with no scores in between."""
     threshold: float | None = None
@@ -160,6 +159,11 @@ class Objective(Choice):
     @abstractmethod
     def learning_rate(self) -> float | None:
         """The learning rate of the objective's own weights."""
+
+    @property
+    def class_weight(self) -> ClassWeight:
+        """How much the texts of each class count; a setting of objectives that read classes."""
+        return "none"
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from nearfar.recipe.capabilities import (
     NAME,
     Capabilities,
-    ClassWeights,
+    ClassWeight,
     Defaults,
     LearningRate,
     SecondView,
@@ -20,11 +20,19 @@ from nearfar.recipe.keys import Key
 LabelSmoothing: TypeAlias = Annotated[
     float, Key("The label smoothing: the share of a target that is spread over all classes.", at_least=0, below=1)
 ]
-ClassWeightsKey: TypeAlias = Annotated[
-    ClassWeights,
+ClassWeightKey: TypeAlias = Annotated[
+    ClassWeight,
     Key(
         '"balanced" weights every class by its inverse frequency in the training data; a table has the weights of '
         "classes by their names, 1 for the others.",
+        at_least=0,
+    ),
+]
+FittedWeightKey: TypeAlias = Annotated[
+    ClassWeight,
+    Key(
+        'The weights of classes in the head that is fitted afterwards: "balanced" for the inverse frequency, or a '
+        "table of weights by class name, 1 for the others.",
         at_least=0,
     ),
 ]
@@ -58,12 +66,12 @@ class CrossEntropy(Single):
     name: Annotated[Literal["cross-entropy"], NAME] = "cross-entropy"
     learning_rate: LearningRate = None
     label_smoothing: LabelSmoothing = 0.0
-    class_weights: ClassWeightsKey = "none"
+    class_weight: ClassWeightKey = "none"
 
     @property
     def does(self) -> Capabilities:
         """What it reads, needs and does."""
-        return Capabilities(reads="classes", head_weight=1.0, class_weights=self.class_weights)
+        return Capabilities(reads="classes", head_weight=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +107,7 @@ class TripleEntropy(Single):
         bool, Key("Whether padding tokens count as tokens, as in the authors' code; it needs encoder.fast = false.")
     ] = False
     label_smoothing: LabelSmoothing = 0.0
-    class_weights: ClassWeightsKey = "none"
+    class_weight: ClassWeightKey = "none"
 
     @property
     def does(self) -> Capabilities:
@@ -114,7 +122,6 @@ class TripleEntropy(Single):
         return Capabilities(
             reads="classes",
             head_weight=self.beta,
-            class_weights=self.class_weights,
             counts_padding=self.padding,
             problem=problem,
             fills={
@@ -144,6 +151,7 @@ class SoftTriple(Single):
     margin: CenterMargin = 0.01
     spread: Spread = 0.0
     level: Level = "text"
+    class_weight: FittedWeightKey = "none"
     does = Capabilities(reads="classes")
 
 
@@ -165,18 +173,12 @@ class CrossEntropySupCon(Single):
     ] = 0.9
     temperature: Temperature = 0.3
     label_smoothing: LabelSmoothing = 0.0
-    class_weights: ClassWeightsKey = "none"
+    class_weight: ClassWeightKey = "none"
 
     @property
     def does(self) -> Capabilities:
         """What it reads, needs and does."""
-        return Capabilities(
-            reads="classes",
-            in_batch=True,
-            needs_positives=True,
-            head_weight=1 - self.weight,
-            class_weights=self.class_weights,
-        )
+        return Capabilities(reads="classes", in_batch=True, needs_positives=True, head_weight=1 - self.weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +195,7 @@ class SupCon(Single):
     name: Annotated[Literal["supcon"], NAME] = "supcon"
     learning_rate: LearningRate = None
     temperature: Temperature = 0.1
+    class_weight: FittedWeightKey = "none"
     does = Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
 
 
@@ -226,7 +229,7 @@ class LabelAware(Single):
         str | None, Key("The encoder of the weighting network; unset means the same as encoder.name.", encoder=True)
     ] = None
     label_smoothing: LabelSmoothing = 0.0
-    class_weights: ClassWeightsKey = "none"
+    class_weight: ClassWeightKey = "none"
 
     @property
     def does(self) -> Capabilities:
@@ -238,7 +241,6 @@ class LabelAware(Single):
             two_views=True,
             second_views=() if self.views == "dropout" else (SecondView(self.views),),
             head_weight=self.weight,
-            class_weights=self.class_weights,
             weighting=True,
             encoder=self.weighting,
         )
@@ -258,6 +260,7 @@ class ProxyNCA(Single):
     name: Annotated[Literal["proxy-nca"], NAME] = "proxy-nca"
     learning_rate: LearningRate = None
     scale: Annotated[float, Key("The factor on all distances.", above=0)] = 1.0
+    class_weight: FittedWeightKey = "none"
     does = Capabilities(reads="classes")
 
 
@@ -277,6 +280,7 @@ class Triplet(Single):
     margin: Annotated[float, Key("The margin between positive and negative distance.", above=0)] = 0.5
     select: Annotated[Literal["all", "hard", "semihard"], Key("Which triplets of the batch are used.")] = "all"
     distance: Annotated[Literal["euclidean", "squared"], Key("The distance between two vectors.")] = "euclidean"
+    class_weight: FittedWeightKey = "none"
     does = Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
 
 
@@ -294,4 +298,5 @@ class Contrastive(Single):
     name: Annotated[Literal["contrastive"], NAME] = "contrastive"
     learning_rate: LearningRate = None
     margin: Annotated[float, Key("The distance beyond which negatives have no loss.", above=0)] = 1.0
+    class_weight: FittedWeightKey = "none"
     does = Capabilities(reads="classes", in_batch=True, needs_positives=True)

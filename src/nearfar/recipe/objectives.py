@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from nearfar.recipe.capabilities import NAME, OBJECTIVES, Capabilities, LearningRate, Objective, Single, combine
+from nearfar.recipe.capabilities import (
+    NAME,
+    OBJECTIVES,
+    Capabilities,
+    ClassWeight,
+    LearningRate,
+    Objective,
+    Single,
+    combine,
+)
 from nearfar.recipe.class_objectives import (
+    ClassWeightKey,
     Contrastive,
     CrossEntropy,
     CrossEntropySupCon,
@@ -43,6 +53,7 @@ class Auto(Objective):
 
     name: Annotated[Literal["auto"], NAME] = "auto"
     learning_rate: LearningRate = None
+    class_weight: ClassWeightKey = "none"
     does = Capabilities(reads="any")
 
 
@@ -65,6 +76,11 @@ class Blend(Objective):
     parts: Annotated[dict[str, Single], Key("The objectives of the sum, by names of your choice for the journal.")] = (
         field(default_factory=dict)
     )
+
+    @property
+    def class_weight(self) -> ClassWeight:
+        """That of the first part that has one."""
+        return next((part.class_weight for part in self.parts.values() if part.class_weight != "none"), "none")
 
     @property
     def does(self) -> Capabilities:

@@ -171,6 +171,7 @@ class Alias(NamedTuple):
     """The former value, if the key itself has kept its name."""
 
 
+CLASS_WEIGHT = "the name that scikit-learn has"
 SHINGLES = "rows of a batch share a word shingle"
 ALIASES = (
     Alias("turns", "schedule", "it is the task schedule"),
@@ -179,6 +180,10 @@ ALIASES = (
     Alias("batches.words", "shingle_size", "the words of a shingle"),
     Alias("batches.by", "neighbor_text", "the text of a pair whose neighbors share a batch"),
     Alias("batches.apart", "separate_duplicates", "pairs with an identical text are in separate groups"),
+    Alias("objective.class_weights", "class_weight", CLASS_WEIGHT),
+    Alias("objective.parts.*.class_weights", "class_weight", CLASS_WEIGHT),
+    Alias("stage.*.objective.class_weights", "class_weight", CLASS_WEIGHT),
+    Alias("task.*.objective.class_weights", "class_weight", CLASS_WEIGHT),
     Alias("batches.shuffle", "shingles", SHINGLES, value="words"),
     Alias("stage.*.shuffle", "shingles", SHINGLES, value="words"),
 )
@@ -280,7 +285,7 @@ def _exists(root: type, keys: tuple[str, ...]) -> bool:
         return entry is not None
     form, rest = fits(entry.kind), keys[1:]
     if rest[0] == "*":
-        form, rest = fits(form.items), rest[1:]
+        form, rest = fits(form.items if form.values is None else form.values), rest[1:]
     return any(_exists(table, rest) for table in form.tables)
 
 
