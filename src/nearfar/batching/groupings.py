@@ -132,7 +132,7 @@ class SharedNeighbors:
         if self.shingle > self.neighbors:
             raise SettingError(
                 f"batches.shingle_size is {self.shingle}, but a row has only {self.neighbors} neighbors to share; "
-                "try batches.shingle_size = 1."
+                "set more batches.neighbors, or batches.shingle_size = 1."
             )
 
     def groups(self, vectors: Vectors, source: np.random.Generator, same: Ids | None = None) -> Groups:

@@ -22,6 +22,8 @@ LETTERS = 16
 VERSION = ".".join(__version__.split(".")[:2])
 IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 """Settings of the training that change no number."""
+LATER: Mapping[str, object] = {"batches.neighbors": 5}
+"""Keys of a recipe that came later, with the value that every trial before them had: at it they change no name."""
 
 
 def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
@@ -30,7 +32,7 @@ def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
     The metric is part of it only where something is chosen by it, settings or the weights that are kept.
     """
     chooses = trial.source.pairs is None and _has_dev(recipe, min(trial.limit or data.rows, data.rows))
-    values = asdict(replace(recipe, seed=trial.seed))
+    values = _without_later(asdict(replace(recipe, seed=trial.seed)))
     for key in IRRELEVANT:
         del values["training"][key]
     values["data"] = {key: values["data"][key] for key in ("dev", "limit", "per_class")}
@@ -100,6 +102,15 @@ def _renamed(values: Any, tables: Sequence[str], keys: tuple[str, str], texts: t
         keys[1] if name == keys[0] else name: texts[1] if texts and (name, value) == (keys[0], texts[0]) else value
         for name, value in values.items()
     }
+
+
+def _without_later(values: Values) -> Values:
+    """The values of a recipe without the keys that came later, where they change nothing."""
+    for key, former in LATER.items():
+        table, name = key.split(".")
+        if values[table][name] == former:
+            del values[table][name]
+    return values
 
 
 def _has_dev(recipe: Recipe, rows: int) -> bool:

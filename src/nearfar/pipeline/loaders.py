@@ -342,7 +342,9 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
             group=settings.group, candidates=settings.candidates, reverse=settings.reverse
         ),
         "clusters": lambda: Clusters(group=settings.group, clusters=settings.clusters),
-        "neighbor-ids": lambda: SharedNeighbors(group=settings.group, shingle=settings.shingle_size),
+        "neighbor-ids": lambda: SharedNeighbors(
+            group=settings.group, neighbors=settings.neighbors, shingle=settings.shingle_size
+        ),
     }
     grouping, every = groupings[shuffle](), settings.refresh
     return EmbeddingSampler(rows=n, size=size, seed=seed, vectors=vectors, grouping=grouping, every=every, same=same)

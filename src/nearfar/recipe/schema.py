@@ -162,6 +162,10 @@ class Batches:
     shingle_size: Annotated[
         int, Key("The words, or neighbors, that the pairs of a group share, for shingles and neighbor-ids.", at_least=1)
     ] = 1
+    neighbors: Annotated[
+        int,
+        Key("The nearest neighbors, itself included, whose ids a text is grouped by, for neighbor-ids.", at_least=1),
+    ] = 5
     separate_duplicates: Annotated[bool, Key("Whether pairs with an identical text are put into different groups.")] = (
         False
     )
