@@ -108,6 +108,7 @@ def test_the_defaults():
         "refresh": 1,
         "clusters": 300,
         "shingle_size": 1,
+        "neighbors": 5,
         "separate_duplicates": False,
     }
     training = {part.name: getattr(recipe.training, part.name) for part in fields(Training)}
