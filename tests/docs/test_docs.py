@@ -37,11 +37,14 @@ from nearfar.recipe import build_recipe, read_recipe, resolve_paths
 from nearfar.recipe.tasks import build_task_recipe
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of, commands_of, missing_line, parse
 from tests.docs.commands import check_command, check_nearfar
+from tests.hub_server import reachable
 
 pytestmark = pytest.mark.usefixtures("preloaded_workers")
 
 AT_LEAST = {"python": 19, "console": 26, "sh": 8, "csv": 6, "tsv": 1, "jsonl": 1, "toml": 4}
 """Fewer blocks than this, and the collection is broken (or the documents are)."""
+ON_THE_HUB = {"hub.md"}
+"""Pages that upload and download: they get a stand-in of the Hugging Face Hub."""
 RUN_PAGES = [page for page in PAGES if {block.language for block in blocks_of(page)} - {"text"}]
 
 
@@ -49,6 +52,7 @@ def names(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub itself
 @pytest.mark.parametrize("page", RUN_PAGES, ids=names)
 def test_every_block_of_the_page_holds(page, tmp_path, monkeypatch):
     """The page works for a reader who types it in from top to bottom."""
@@ -62,8 +66,9 @@ def test_every_block_of_the_page_holds(page, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "page", ModuleType("page"))  # dataclasses look their module up
     namespace = vars(sys.modules["page"])
     try:
-        for block in blocks_of(page):
-            carry_out(block, tmp_path, namespace, monkeypatch)
+        with reachable(monkeypatch, tmp_path) if page.name in ON_THE_HUB else contextlib.nullcontext():
+            for block in blocks_of(page):
+                carry_out(block, tmp_path, namespace, monkeypatch)
     finally:
         torch.set_num_threads(threads)
 

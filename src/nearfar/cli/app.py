@@ -18,6 +18,7 @@ from nearfar.cli.geometry import geometry
 from nearfar.cli.mine import mine
 from nearfar.cli.objectives import objectives
 from nearfar.cli.predict import predict, score
+from nearfar.cli.push import push
 from nearfar.cli.report import report
 from nearfar.cli.reproduce import reproduce
 from nearfar.cli.search import search
@@ -54,6 +55,7 @@ def _root(
 for command in (
     *(train, check, evaluate, geometry, whiten, predict, export, embed, score, search, mine, tune, report, reproduce),
     objectives,
+    push,
 ):
     app.command()(command)
 

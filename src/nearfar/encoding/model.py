@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from nearfar.encoding import model_folder
 from nearfar.encoding.encoder import Output, TextModel, Transform
 from nearfar.encoding.heads import Head, make_head
+from nearfar.encoding.model_files import SavedModel, check_target, copy_model
 from nearfar.encoding.pretrained import (
     choose_length,
     find,
@@ -25,7 +27,7 @@ from nearfar.encoding.pretrained import (
     require_pooler,
 )
 from nearfar.encoding.tokens import TokenTable, tokenize
-from nearfar.errors import EncoderError, SettingError
+from nearfar.errors import EncoderError, OutputError, SettingError
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 
@@ -42,7 +44,7 @@ class Prediction:
     """In the range of the training scores; under a cosine head with labels, the cosine."""
 
 
-class Model:
+class Model(SavedModel):
     """A text model with its tokenizer, for inference.
 
     >>> model = load("toy")
@@ -50,10 +52,31 @@ class Model:
     (2, 64)
     """
 
-    def __init__(self, model: TextModel, tokenizer: Any, card: model_folder.Card) -> None:
+    def __init__(
+        self, model: TextModel, tokenizer: Any, card: model_folder.Card, *, folder: Path | None = None
+    ) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.card = card
+        self.folder = folder
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, revision: str | None = None, token: str | None = None) -> Model:
+        """The same as ``nearfar.load``, by the name it has in transformers and sentence-transformers."""
+        return load(name, revision=revision, token=token)
+
+    def save(self, path: str | Path) -> None:
+        """Save the model to a folder; a model that is there is replaced.
+
+        A model of nearfar is copied with its model card, recipe and scores.
+        """
+        folder = Path(path)
+        if self.folder is not None:
+            if model_folder.read_card(self.folder) != self.card:
+                raise OutputError(f"{self.folder}: this folder has changed since the model was opened; open it again.")
+            return copy_model(self.folder, folder)
+        check_target(folder)
+        return model_folder.save(folder, self.model, self.tokenizer, self.card, readme=_README)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -140,11 +163,31 @@ def by_length(table: TokenTable, batch_size: int) -> Iterator[NDArray[np.int64]]
         yield order[start : start + batch_size]
 
 
-def load(name: str | Path) -> Model:
-    """Open a model folder, whichever library saved it, or an encoder by name."""
-    source = find(str(name))
+_README = """---
+library_name: nearfar
+tags: [nearfar, sentence-transformers]
+---
+
+An encoder of texts. `nearfar.load("this-folder")` and `SentenceTransformer("this-folder")` open it.
+"""
+
+
+def load(name: str | Path, *, revision: str | None = None, token: str | None = None) -> Model:
+    """Open a model folder, whichever library saved it, or an encoder by name.
+
+    Args:
+        name: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
+        revision: a branch, a tag or a commit on the Hub.
+        token: an access token for private repositories; None for that of ``hf auth login`` or ``HF_TOKEN``.
+    """
+    if revision is not None:
+        if os.path.exists(name) or str(name) in ("toy", "minilm") or "@" in str(name):
+            raise SettingError(f"revision {revision!r} is for a model on the hub; {name} has none.")
+        name = f"{name}@{revision}"
+    source = find(str(name), token=token)
     folder = Path(source.location) if source.location else None
     card = model_folder.read_card(folder) if folder is not None and folder.is_dir() else None
+    saved = folder if card is not None else None
     if card is None and source.prompt:
         raise EncoderError(
             f"{name}: sentence-transformers puts the prompt {source.prompt!r} in front of every text, and nearfar does "
@@ -169,7 +212,7 @@ def load(name: str | Path) -> Model:
     if card.transform is not None:
         transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
     model = TextModel(network, pooling=card.pooling, native=card.native, head=head, transform=transform)
-    return Model(model, tokenizer, card)
+    return Model(model, tokenizer, card, folder=saved)
 
 
 def _check_complete(network: Any, card: model_folder.Card, fresh: set[str], name: str | Path) -> None:

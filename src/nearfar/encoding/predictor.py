@@ -9,7 +9,7 @@ from typing import Any
 
 from nearfar.data import Records
 from nearfar.encoding.model import Model, Prediction, load
-from nearfar.encoding.task_model import TaskModel, holds_tasks, load_tasks
+from nearfar.encoding.task_model import TaskModel, is_task_model, load_tasks
 from nearfar.errors import DataError, Problem
 
 Columns = Sequence[Sequence[str]]
@@ -52,9 +52,10 @@ class Predictor:
 
 def open_predictor(name: str | Path, task: str | None = None) -> Predictor:
     """Open a model folder, and one of its tasks where it has several."""
-    if task is not None or holds_tasks(name):
-        return task_predictor(load_tasks(name), task)
-    return predictor_of(load(name))
+    model = load(name)
+    if task is not None or is_task_model(model.card):
+        return task_predictor(load_tasks(name, model), task)
+    return predictor_of(model)
 
 
 def predictor_of(model: Model) -> Predictor:

