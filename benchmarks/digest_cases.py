@@ -287,7 +287,7 @@ def _tasks() -> Iterator[Case]:
     surgery = {"surgery": "pcgrad"}
     trainings: dict[str, Values] = {
         "pcgrad": surgery,
-        "pcgrad-sum": {**surgery, "combine": "sum", "accumulate": 4},
+        "pcgrad-sum": {**surgery, "combine": "sum", "accumulate": 3},
         "uncertainty": {"weighting": "uncertainty"},
         "pcgrad-uncertainty": {**surgery, "weighting": "uncertainty"},
         "accumulate": {"accumulate": 2},

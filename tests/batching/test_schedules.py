@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.batching import Annealing, RoundRobin, Sampled, Sequential, TaskBatch, describe
+from nearfar.batching import Annealing, BlockRoundRobin, OneOfEach, RoundRobin, Sampled, Sequential, TaskBatch, describe
 from nearfar.batching.schedules import allot, shares
 from nearfar.errors import SettingError
 
@@ -25,6 +25,10 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "sequential, backwards": lambda tasks, seed=3: Sequential(tasks=tasks, epochs=EPOCHS, order=tuple(tasks)[::-1]),
     "round-robin": lambda tasks, seed=3: RoundRobin(tasks=tasks),
     "round-robin, twice the first": lambda tasks, seed=3: RoundRobin(tasks=tasks, order=(*tasks, next(iter(tasks)))),
+    "blocks": lambda tasks, seed=3: BlockRoundRobin(tasks=tasks),
+    "blocks, twice the first": lambda tasks, seed=3: BlockRoundRobin(tasks=tasks, order=(*tasks, next(iter(tasks)))),
+    "one of each": lambda tasks, seed=3: OneOfEach(sampled=Sampled(tasks=tasks, seed=seed)),
+    "two of each": lambda tasks, seed=3: OneOfEach(sampled=Sampled(tasks=tasks, seed=seed, steps=17), repeat=2),
     "proportional": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed),
     "twice the first": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, weights={next(iter(tasks)): 2}),
     "square-root": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, by="square-root"),
@@ -33,7 +37,7 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "annealed": lambda tasks, seed=3: Sampled(tasks=tasks, seed=seed, annealing=Annealing(epochs=EPOCHS)),
 }
 DRAWN = ("proportional", "twice the first", "square-root", "temperature", "evenly", "annealed")
-COMPLETE = ("round-robin", "round-robin, twice the first", "proportional")
+COMPLETE = ("round-robin", "round-robin, twice the first", "blocks", "blocks, twice the first", "proportional")
 """Those that promise every batch of every task in every epoch."""
 
 
@@ -138,6 +142,78 @@ def test_round_robin_gives_two_steps_to_a_task_named_twice():
     ]  # fmt: skip
 
 
+@given(some_tasks(), st.randoms(use_true_random=False))
+def test_blocks_are_whole_passes_in_the_given_order(tasks, source):
+    """Every block of every epoch: all batches of its task, none of another."""
+    order = source.sample([*tasks, *tasks], 2 * len(tasks))
+    schedule = BlockRoundRobin(tasks=tasks, order=tuple(order))
+    passes = Counter[str]()
+    for epoch in range(EPOCHS):
+        expected = []
+        for name in order:
+            expected += [TaskBatch(list(tasks).index(name), batch, passes[name]) for batch in range(tasks[name])]
+            passes[name] += 1
+
+        assert schedule.batches(epoch) == expected
+
+
+def test_blocks_of_the_paper_pass_over_the_small_tasks_twice_an_epoch():
+    """Experiment 3, SST, STS, SST, STS, QQP: batch by batch it would be 33 and 47 passes."""
+    order = ("sentiment", "similarity", "sentiment", "similarity", "paraphrase")
+    blocks, batches = BlockRoundRobin(tasks=PAPER, order=order), RoundRobin(tasks=PAPER, order=order)
+    passes = [
+        {name: round(steps / PAPER[name], 1) for name, steps in schedule.steps_per_task(0).items()}
+        for schedule in (blocks, batches)
+    ]
+
+    assert passes == [
+        {"sentiment": 2, "paraphrase": 1, "similarity": 2}, {"sentiment": 33.1, "paraphrase": 1, "similarity": 46.8}
+    ]  # fmt: skip
+    walk = [step.task for step in blocks.batches(0)]
+    assert [task for task, _ in itertools.groupby(walk)] == [0, 2, 0, 2, 1]
+
+
+@given(some_tasks(least=2), st.integers(1, 3))
+def test_every_step_of_surgery_has_every_task(tasks, repeat):
+    """Also where tasks are sampled by very different shares; a task that is left out has none."""
+    out = next(iter(tasks))
+    for weights in ({}, {out: 7.0}, {out: 0.0}):
+        schedule = OneOfEach(sampled=Sampled(tasks=tasks, seed=1, weights=weights), repeat=repeat)
+        trained = {place for place, name in enumerate(tasks) if weights.get(name, 1)}
+        walk = [step.task for step in schedule.batches(1)]
+        size = repeat * len(trained)
+
+        assert len(walk) % size == 0
+        for start in range(0, len(walk), size):
+            assert Counter(walk[start : start + size]) == dict.fromkeys(trained, repeat)
+
+
+@pytest.mark.parametrize(
+    ("settings", "worth"),
+    [
+        ({"by": "weights"}, {"sentiment": 1, "paraphrase": 1, "similarity": 1}),
+        ({"by": "weights", "weights": {"paraphrase": 2}}, {"sentiment": 1, "paraphrase": 2, "similarity": 1}),
+        ({}, PAPER),
+        ({"weights": {"similarity": 0}}, {**PAPER, "similarity": 0}),
+    ],
+)
+def test_weights_of_gradients_are_the_shares(settings, worth):
+    """One on average over the tasks that are trained; twice the weight is twice the gradient."""
+    weights = OneOfEach(sampled=Sampled(tasks=PAPER, seed=1, **settings)).task_weights(0)
+    trained = sum(value > 0 for value in worth.values())
+
+    assert weights == pytest.approx({name: trained * value / sum(worth.values()) for name, value in worth.items()})
+
+
+def test_weights_of_gradients_anneal_and_follow_the_order_of_rounds():
+    annealed = OneOfEach(sampled=Sampled(tasks=PAPER, seed=1, annealing=Annealing(epochs=2, drop=1.0)))
+    assert annealed.task_weights(0)["paraphrase"] == pytest.approx(3 * 4423 / sum(PAPER.values()))
+    assert set(annealed.task_weights(1).values()) == {1.0}
+    assert RoundRobin(tasks={"a": 2, "b": 5}, order=("b", "a", "b")).task_weights(0) == {"a": 2 / 3, "b": 4 / 3}
+    for plain in (RoundRobin(tasks=PAPER), BlockRoundRobin(tasks=PAPER), Sequential(tasks=PAPER, epochs=1)):
+        assert set(plain.task_weights(0).values()) == {1.0}
+
+
 @given(some_tasks())
 def test_proportional_is_all_batches_of_all_tasks_shuffled(tasks):
     """MT-DNN: every batch of every task comes exactly once an epoch."""
@@ -172,7 +248,7 @@ def test_steps_follow_the_shares(settings, worth):
     """Less than one step away from the formula, on the sizes of the multi-task paper."""
     schedule = Sampled(tasks=PAPER, seed=1, **settings)
     own = {name: worth(size, settings.get("weights", {}).get(name, 1)) for name, size in PAPER.items()}
-    total = settings.get("steps", sum(PAPER.values()))
+    total = settings.get("steps", sum(size for name, size in PAPER.items() if own[name]))
 
     assert len(schedule) == total
     for name, steps in schedule.steps_per_task(4).items():
@@ -239,7 +315,7 @@ def test_steps_and_repetitions_are_described():
         "8,846 steps: sentiment 4,423 (16.6 times its 267 batches), paraphrase 4,423 (1 times its 4,423 batches)"
     )
     assert describe(Sampled(tasks={"a": 1, "b": 3}, seed=1, by="weights", weights={"b": 0}), 0) == (
-        "4 steps: a 4 (4 times its 1 batch), b 0 (0 times its 3 batches)"
+        "1 step: a 1 (1 times its 1 batch), b 0 (0 times its 3 batches)"
     )
 
 
@@ -259,6 +335,8 @@ TASKS = {"sentiment": 3, "paraphrase": 5}
         (lambda: Sequential(tasks=TASKS, epochs=2).batches(2), r"epoch 2 of a sequential schedule of 2 epochs"),
         (lambda: Sampled(tasks=TASKS, seed=1, annealing=Annealing(epochs=1)).batches(1), r"epoch 1 of an annealed schedule of 1 epoch "),
         (lambda: RoundRobin(tasks=TASKS, order=("sentiment",)), "leaves out 'paraphrase'"),
+        (lambda: BlockRoundRobin(tasks=TASKS, order=("sentiment",)), "leaves out 'paraphrase'"),
+        (lambda: BlockRoundRobin(tasks=TASKS, order=("sentment", "paraphrase")), "names 'sentment', .* Did you mean 'sentiment'"),
         (lambda: RoundRobin(tasks=TASKS, order=("sentment", "paraphrase")), "names 'sentment', .* Did you mean 'sentiment'"),
         (lambda: Sequential(tasks=TASKS, epochs=1, order=("sentiment", "paraphrase", "sentiment")), "'sentiment' is in it twice"),
         (lambda: Sampled(tasks=TASKS, seed=1, weights={"sentiment": 0, "paraphrase": 0}), "sum to zero"),

@@ -69,7 +69,10 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 def test_a_run_prints_the_batches_of_each_task(model):
     _, _, said = model
-    assert "batches of an epoch: 10 batches: kind 4 (1 times its 4 batches), same 3 (1 times its 3 batches), " in said
+    assert (
+        "batches of an epoch: 12 batches: kind 4 (1 times its 4 batches), same 4 (1.33 times its 3 batches), " in said
+    )
+    assert "weights of the gradients: kind 1.2, same 0.9, close 0.9\n" in said
     assert "so a step has 3 batches" in said
     assert "gradient surgery: pcgrad; weights by uncertainty; 3 batches a step; 2 epochs; 8 steps" in said
 
@@ -388,6 +391,16 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
         ({"schedule": {"weights": {"kind": 0, "same": 0, "close": 0}}}, SettingError, "sum to zero"),
         ({"schedule": {"weights": {"knd": 1}}}, SettingError, "Did you mean 'kind'?"),
         ({"schedule": {"kind": "round-robin", "order": ["kind"]}}, SettingError, "leaves out 'same'"),
+        ({"schedule": {"kind": "block-round-robin", "order": ["kind", "sme", "close"]}}, SettingError,
+         "[schedule]: the order of tasks names 'sme', but the tasks are kind, same, close. Did you mean 'same'?"),
+        ({"schedule": {"kind": "block-round-robin"}, "training": {"gradient_surgery": "pcgrad"}}, SettingError, "one task after the other"),
+        ({"training": {"gradient_surgery": "pcgrad", "accumulate": 4}}, SettingError, "set it to 3 or a multiple of it, or leave it out"),
+        ({"schedule": {"kind": "mixed"}, "tasks": ("kind",)}, SettingError, "has rows of several tasks in a batch, but there is one task"),
+        ({"schedule": {"kind": "mixed"}, "same": {"batch_size": 4}}, SettingError, "task 'same' has batches of its own (batch_size = 4)"),
+        ({"schedule": {"kind": "mixed"}, "batches": {"size": 2}}, SettingError, "batches.size is 2 and there are 3 tasks"),
+        ({"schedule": {"kind": "mixed"}, "kind": {"objective": {"name": "supcon"}}}, SettingError, "supcon of task 'kind' needs texts of the same class"),
+        ({"schedule": {"kind": "mixed"}, "training": {"gradient_surgery": "pcgrad"}}, SettingError, "a mixed batch may lack a task"),
+        ({"schedule": {"kind": "mixed", "order": ["kind", "same", "close"]}}, SettingError, "schedule.order changes nothing"),
         ({"schedule": {"kind": "sequential", "steps": 5}}, SettingError, "schedule.steps changes nothing"),
         ({"schedule": {"kind": "round-robin", "sampling": "square-root"}}, SettingError, 'changes nothing where schedule.kind is "round'),
         ({"schedule": {"kind": "annealed", "sampling": "square-root"}}, SettingError, "schedule.sampling changes nothing"),
@@ -470,6 +483,8 @@ RUNS: dict[str, tuple[dict[str, Any], list[int]]] = {
         [2, 7],
     ),
     "one after the other": ({"schedule": {"kind": "sequential"}, "close": {"head": {"kind": "concat"}}}, [13]),
+    "blocks": ({"schedule": {"kind": "block-round-robin", "order": ["same", "kind", "same", "close"]}}, [9]),
+    "mixed": ({"schedule": {"kind": "mixed"}, "batches": {"size": 16}, "training": {"accumulate": 2}}, [2]),
     "sampled": ({"schedule": {"sampling": "square-root"}, "kind": {"objective": {"name": "triple-entropy"}}}, [6]),
 }  # fmt: skip
 

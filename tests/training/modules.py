@@ -27,12 +27,12 @@ def loss_module(model: Any, terms: Sequence[Term], **settings: Any) -> LossModul
 
 
 def step_with(
-    module: LossModule, optimizer: Any, loader: Any, members: list[Any], *, step: int = 1, lazy: Any = (),
+    module: LossModule, optimizer: Any, loader: Any, members: list[Any], *, step: int = 1, epoch: int = 0, lazy: Any = (),
     **settings: Any,
 ) -> StepResult:  # fmt: skip
     """One optimizer step in one process."""
     take = OptimizerStep(Accelerator(cpu=True), module, optimizer, loader, StepSettings(**settings), lazy)
-    return take(members, step=step, rates={})
+    return take(members, step=step, epoch=epoch, rates={})
 
 
 def fit_with(module: LossModule, loader: Any, training: Any, **settings: Any) -> Progress:

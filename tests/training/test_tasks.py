@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nearfar.batching import EmbeddingSampler, NearestNeighbors
-from nearfar.batching.schedules import RoundRobin, Sampled
+from nearfar.batching.schedules import OneOfEach, RoundRobin, Sampled
 from nearfar.encoding import build
 from nearfar.encoding.task_model import TaskNetwork
 from nearfar.pipeline.task_run import plan_task_run
@@ -31,7 +31,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Makes a learner and a feed of three tasks, without dropout, so that numbers can be compared."""
     folder = write_all(tmp_path_factory.mktemp("tasks"))
 
-    def make(*, uncertainty: bool = False, schedule: Any = None, **changes: Any) -> tuple[LossModule, MultiTaskLoader]:
+    def make(
+        *, uncertainty: bool = False, schedule: Any = None, mixed: int | None = None, **changes: Any
+    ) -> tuple[LossModule, MultiTaskLoader]:
         quiet = {"head": {"dropout": 0.0}}
         own = {name: {**quiet, **changes.pop(name, {})} for name in ("kind", "same", "close")}
         plan = plan_task_run(task_recipe(folder, encoder={"dropout": 0.0}, **own, **changes))
@@ -40,9 +42,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         network = TaskNetwork(built.model, [one.card for one in tasks], shared=recipe.shared_layer, seed=3)
         aims = [build_loss(one, built.model.dim, recipe.seed)[0] for one in tasks]
         feeds = {one.name: make_task_loader(one, aim, built, recipe) for one, aim in zip(tasks, aims, strict=True)}
-        sizes = {name: len(feed.sampler) for name, feed in feeds.items()}
+        sizes = {name: len(feed.sampler if mixed is None else feed) for name, feed in feeds.items()}
         return LossModule(network, aims, uncertainty=uncertainty), MultiTaskLoader(
-            feeds, schedule(sizes) if schedule else RoundRobin(tasks=sizes)
+            feeds, schedule(sizes) if schedule else RoundRobin(tasks=sizes), mixed
         )
 
     return make
@@ -108,7 +110,7 @@ def test_rows_are_numbered_through_the_tasks(made):
     assert len(order) == len(feed.sampler) == len(feed.schedule)
     for step, rows in zip(feed.schedule.batches(0), order, strict=True):
         name = names[step.task]
-        assert feed.task_of(rows) == name
+        assert name in feed.by_task(rows)
         own = feed.loaders[name].sampler.batches(step.task_epoch)[step.batch]
         assert (rows - starts[name]).tolist() == own.tolist()
         assert feed.place(rows).startswith(f"task {name}: {feed.loaders[name].source} lines ")
@@ -125,7 +127,7 @@ def test_every_row_comes_once_an_epoch_when_shares_are_proportional(made):
 def test_a_small_task_is_shuffled_anew_for_each_pass(made):
     """Round-robin walks 3 batches of the small task twice; the second walk has another order."""
     _, feed = made()
-    mine = [rows.tolist() for rows in feed.sampler.batches(0) if feed.task_of(rows) == "same"]
+    mine = [rows.tolist() for rows in feed.sampler.batches(0) if "same" in feed.by_task(rows)]
 
     assert len(mine) == 4
     assert mine[3] not in mine[:3]
@@ -135,8 +137,8 @@ def test_a_plain_step_weighs_tasks_by_their_batches(made):
     """Two batches of one task and one of another: the gradient is the mean over the three, rows within tasks."""
     learner, feed = made()
     order = feed.sampler.batches(0)
-    kinds = [rows for rows in order if feed.task_of(rows) == "kind"]
-    members = [kinds[0], kinds[-1][:2], next(rows for rows in order if feed.task_of(rows) == "close")]
+    kinds = [rows for rows in order if "kind" in feed.by_task(rows)]
+    members = [kinds[0], kinds[-1][:2], next(rows for rows in order if "close" in feed.by_task(rows))]
     one, two, other = (gradients_of(learner, feed, rows) for rows in members)
     names = {*one, *two, *other}
     zero = torch.zeros(())
@@ -201,13 +203,82 @@ def test_surgery_adds_up_the_batches_of_a_task_first(made):
     """Accumulation: two batches of a task are one gradient when the tasks meet."""
     learner, feed = made()
     order = feed.sampler.batches(0)
-    kinds = [rows for rows in order if feed.task_of(rows) == "kind"]
+    kinds = [rows for rows in order if "kind" in feed.by_task(rows)]
     halves = [kinds[0][:4], order[2], kinds[0][4:]]
 
     _, apart = stepped(learner, feed, halves, {"seed": 2, "pcgrad": "mean"})
     _, whole = stepped(learner, feed, [kinds[0], order[2]], {"seed": 2, "pcgrad": "mean"})
 
     close(apart, whole)
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+def test_a_weight_of_two_stays_two_under_surgery(made, combine):
+    """One batch of each task: its gradient counts by its share, and conflicts are judged by the directions alone."""
+    learner, feed = made(
+        schedule=lambda sizes: OneOfEach(sampled=Sampled(tasks=sizes, seed=1, by="weights", weights={"same": 2}))
+    )
+    members = first_of_each(feed)
+    assert [list(feed.by_task(rows)) for rows in members] == [["kind"], ["same"], ["close"]]
+    weights = {"kind": 0.75, "same": 1.5, "close": 0.75}
+    assert feed.task_weights(0) == weights
+    result, moved = stepped(learner, feed, members, {"seed": 2, "pcgrad": combine})
+
+    alone = [gradients_of(learner, feed, rows) for rows in members]
+    shared = [name for name, _ in learner.named_parameters() if "head.tasks" not in name]
+    scaled = [
+        [None if name not in own else weight * own[name] for name in shared]
+        for own, weight in zip(alone, weights.values(), strict=True)
+    ]
+    expected, _ = project(scaled, seed=stream(2, "surgery", 5) % 2**62, combine=combine)
+    close(
+        {name: moved[name] for name in shared}, {n: t for n, t in zip(shared, expected, strict=True) if t is not None}
+    )
+    share = 3 if combine == "mean" else 1
+    for own, weight in zip(alone, weights.values(), strict=True):
+        heads = {name: weight * tensor / share for name, tensor in own.items() if "head.tasks" in name}
+        close({name: moved[name] for name in heads}, heads)
+    losses = {name: entry["loss"] for name, entry in result.details["tasks"].items()}
+    assert result.loss == pytest.approx(sum(weights[name] * losses[name] for name in weights) / share)
+
+
+def mixed_by_share(made: Any, **settings: Any) -> tuple[LossModule, MultiTaskLoader]:
+    return made(schedule=lambda sizes: Sampled(tasks=sizes, seed=4, **settings), mixed=16)
+
+
+def test_a_mixed_batch_averages_the_losses_of_its_tasks(made):
+    """MT-DNN as the paper retells it: the loss of each task over its rows in the batch, then their mean."""
+    learner, feed = mixed_by_share(made)
+    for members in ([batch] for batch in feed.sampler.batches(0)[:2]):
+        parts = feed.by_task(members[0])
+        assert sorted(np.concatenate([*parts.values()]).tolist()) == sorted(members[0].tolist())
+        assert len(parts) == 3
+        assert len({len(rows) for rows in parts.values()}) > 1, "tasks of one size would not tell rows from tasks"
+        alone = [gradients_of(learner, feed, rows) for rows in parts.values()]
+        names = {name for own in alone for name in own}
+        expected = {name: sum(own[name] for own in alone if name in own) / 3 for name in names}
+        result, moved = stepped(learner, feed, members, {"seed": 3})
+
+        close(moved, expected)
+        losses = result.details["tasks"]
+        assert result.loss == pytest.approx(sum(entry["loss"] for entry in losses.values()) / 3)
+        assert {name: entry["rows"] for name, entry in losses.items()} == {n: len(rows) for n, rows in parts.items()}
+
+
+def test_mixed_rows_come_once_an_epoch_and_are_drawn_anew(made):
+    _, feed = mixed_by_share(made)
+    epochs = [feed.sampler.batches(epoch) for epoch in (0, 1)]
+
+    assert [len(batch) for batch in epochs[0]] == [16, 16, 16, 16, 8]
+    assert len(feed.sampler) == 5
+    for batches in epochs:
+        assert sorted(np.concatenate(batches).tolist()) == list(range(72))
+    assert np.concatenate(epochs[0]).tolist() != np.concatenate(epochs[1]).tolist()
+    assert feed.place(epochs[0][0]).count("task ") == 3
+    _, weighted = mixed_by_share(made, by="weights", weights={"same": 2})
+    rows = np.concatenate(weighted.sampler.batches(0))
+    counts = {name: len(own) for name, own in weighted.by_task(rows).items()}
+    assert counts == {"kind": 18, "same": 36, "close": 18}
 
 
 def test_a_step_with_surgery_is_clipped_as_one_gradient(made):
@@ -277,7 +348,7 @@ def test_learned_weights_follow_the_formula(made):
     learner, feed = made(uncertainty=True)
     plain, _ = made()
     for name, value in (("kind", 0.7), ("close", -0.4)):
-        rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == name)
+        rows = next(rows for rows in feed.sampler.batches(0) if name in feed.by_task(rows))
         learner.objectives[f"{name}/uncertainty"].log_variance.data.fill_(value)
         (batch,) = feed.batches(learner.model, rows, None)
         loss = plain(batch)[0].item()
@@ -301,7 +372,7 @@ def test_uncertainty_settles_where_the_derivative_is_zero():
 def test_a_weight_scales_the_loss_of_its_task(made):
     light, feed = made()
     heavy, _ = made(close={"weight": 2.5})
-    rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == "close")
+    rows = next(rows for rows in feed.sampler.batches(0) if "close" in feed.by_task(rows))
     (batch,) = feed.batches(light.model, rows, None)
 
     assert heavy(batch)[0].item() == pytest.approx(2.5 * light(batch)[0].item(), rel=1e-6)
@@ -328,7 +399,7 @@ def test_a_loss_that_is_not_finite_names_task_and_lines(made):
 def test_the_head_of_scores_is_compared_with_the_scores(made):
     """The loss of a batch, from the scores of the file: (score - low) / (high - low) against the head's output."""
     learner, feed = made()
-    rows = next(rows for rows in feed.sampler.batches(0) if feed.task_of(rows) == "close")
+    rows = next(rows for rows in feed.sampler.batches(0) if "close" in feed.by_task(rows))
     (batch,) = feed.batches(learner.model, rows, None)
     own = feed.loaders["close"]
     with torch.no_grad():

@@ -4,11 +4,22 @@ from nearfar.batching.groupings import Clusters, EmbeddingSampler, Grouping, Nea
 from nearfar.batching.groups import GroupReport
 from nearfar.batching.nearest_neighbors import Search
 from nearfar.batching.samplers import ClassBalanced, FileOrder, RandomOrder, Rows, Sampler, count_without_positive, cut
-from nearfar.batching.schedules import Annealing, RoundRobin, Sampled, Schedule, Sequential, TaskBatch, describe
+from nearfar.batching.schedules import (
+    Annealing,
+    BlockRoundRobin,
+    OneOfEach,
+    RoundRobin,
+    Sampled,
+    Schedule,
+    Sequential,
+    TaskBatch,
+    describe,
+)
 from nearfar.batching.shingle_sampler import ShingleSampler
 
 __all__ = [
     "Annealing",
+    "BlockRoundRobin",
     "ClassBalanced",
     "Clusters",
     "EmbeddingSampler",
@@ -16,6 +27,7 @@ __all__ = [
     "GroupReport",
     "Grouping",
     "NearestNeighbors",
+    "OneOfEach",
     "RandomOrder",
     "RoundRobin",
     "Rows",

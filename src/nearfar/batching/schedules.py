@@ -53,6 +53,9 @@ class Schedule(Protocol):
     def steps_per_task(self, epoch: int) -> dict[str, int]:
         """How many steps of an epoch each task has."""
 
+    def task_weights(self, epoch: int) -> dict[str, float]:
+        """The weight of each task where a step has one gradient of each, as in PCGrad: its share, 1 on average."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sequential:
@@ -101,6 +104,50 @@ class Sequential:
             start = stop
         return steps
 
+    def task_weights(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - as all schedules
+        """All alike: a step has one task."""
+        return dict.fromkeys(self.tasks, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRoundRobin:
+    """Blocks in a fixed order within every epoch; a block is one pass over the batches of its task.
+
+    Mohammed and Sabane (CS224N report, section 4): "a fixed ordering of task inside a single epoch". A task that is
+    named twice in the order has two passes an epoch, in two blocks.
+
+    Args:
+        tasks: name and number of batches of each task.
+        order: the tasks' names in the order of the blocks, each at least once; none for the order of ``tasks``.
+
+    >>> schedule = BlockRoundRobin(tasks={"small": 2, "large": 3}, order=("small", "large", "small"))
+    >>> [(step.task, step.batch, step.task_epoch) for step in schedule.batches(0)]
+    [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (1, 2, 0), (0, 0, 1), (0, 1, 1)]
+    """
+
+    tasks: Mapping[str, int]
+    order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_tasks(self.tasks)
+        _check_order(self.tasks, self.order)
+
+    def __len__(self) -> int:
+        return sum(self.tasks[name] for name in self.order or self.tasks)
+
+    def batches(self, epoch: int) -> list[TaskBatch]:
+        """Block after block."""
+        return _numbered(self, epoch, [name for name in self.order or self.tasks for _ in range(self.tasks[name])])
+
+    def steps_per_task(self, epoch: int) -> dict[str, int]:  # noqa: ARG002 - as all schedules
+        """One pass for each time the task is named."""
+        passes = Counter(self.order or self.tasks.keys())
+        return {name: passes[name] * batches for name, batches in self.tasks.items()}
+
+    def task_weights(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - as all schedules
+        """All alike: a step has one task."""
+        return dict.fromkeys(self.tasks, 1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin:
@@ -143,6 +190,11 @@ class RoundRobin:
         """One for each time the task is named in each round."""
         per_round = Counter(self.order or self.tasks.keys())
         return {name: self.rounds * per_round[name] for name in self.tasks}
+
+    def task_weights(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - as all schedules
+        """By how often the task is named in a round."""
+        per_round = Counter(self.order or self.tasks.keys())
+        return {name: len(self.tasks) * per_round[name] / per_round.total() for name in self.tasks}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +252,7 @@ class Sampled:
         by: how the number of batches counts.
         temperature: T above, for "temperature" only: 1 is proportional, 2 the square root, more is more even.
         weights: of tasks by name, 1 for those not named; 0 leaves a task out.
-        steps: of an epoch; none for as many as all tasks together have batches.
+        steps: of an epoch; none for as many as all tasks that are not left out have batches.
         annealing: of the exponent; none for the same exponent in every epoch.
 
     >>> tasks = {"sentiment": 10, "paraphrase": 90}
@@ -239,7 +291,12 @@ class Sampled:
             )
 
     def __len__(self) -> int:
-        return sum(self.tasks.values()) if self.steps is None else self.steps
+        return sum(self.tasks[name] for name in self.trained) if self.steps is None else self.steps
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The tasks that are not left out."""
+        return tuple(name for name in self.tasks if (self.weights or {}).get(name, 1.0) > 0)
 
     def exponent(self, epoch: int) -> float:
         """The epoch's α; the first epoch is 0."""
@@ -256,6 +313,61 @@ class Sampled:
     def steps_per_task(self, epoch: int) -> dict[str, int]:
         """The epoch's shares, in whole steps."""
         return allot(len(self), shares(self.tasks, self.exponent(epoch), self.weights))
+
+    def task_weights(self, epoch: int) -> dict[str, float]:
+        """The epoch's shares."""
+        share = shares(self.tasks, self.exponent(epoch), self.weights)
+        total = math.fsum(share.values())
+        return {name: len(self.trained) * value / total for name, value in share.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOfEach:
+    """Sampled tasks for PCGrad: every optimizer step has batches of every task, and the shares become weights.
+
+    PCGrad compares the gradients of all tasks in a step; of batches that are drawn one by one, most steps would lack
+    a task, and a task with a share of two batches would count once. An epoch has as many batches as ``sampled``,
+    rounded up to whole steps.
+
+    Args:
+        sampled: the shares, and the length of an epoch.
+        repeat: batches of each task in a step.
+
+    >>> twice = Sampled(tasks={"a": 2, "b": 4}, seed=1, by="weights", weights={"b": 2})
+    >>> schedule = OneOfEach(sampled=twice)
+    >>> [step.task for step in schedule.batches(0)], schedule.task_weights(0)
+    ([0, 1, 0, 1, 0, 1], {'a': 0.6666666666666666, 'b': 1.3333333333333333})
+    """
+
+    sampled: Sampled
+    repeat: int = 1
+
+    @property
+    def tasks(self) -> Mapping[str, int]:
+        """Name and number of batches of each task."""
+        return self.sampled.tasks
+
+    def __len__(self) -> int:
+        return self.steps * self.repeat * len(self.sampled.trained)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of an epoch."""
+        return -(-len(self.sampled) // (self.repeat * len(self.sampled.trained)))
+
+    def batches(self, epoch: int) -> list[TaskBatch]:
+        """Step after step, in the order of the tasks."""
+        step = [name for name in self.sampled.trained for _ in range(self.repeat)]
+        return _numbered(self, epoch, step * self.steps)
+
+    def steps_per_task(self, epoch: int) -> dict[str, int]:  # noqa: ARG002 - as all schedules
+        """The same for all tasks that are not left out."""
+        count = self.steps * self.repeat
+        return {name: count if name in self.sampled.trained else 0 for name in self.tasks}
+
+    def task_weights(self, epoch: int) -> dict[str, float]:
+        """The epoch's shares."""
+        return self.sampled.task_weights(epoch)
 
 
 def shares(tasks: Mapping[str, int], exponent: float, weights: Mapping[str, float] | None = None) -> dict[str, float]:

@@ -185,7 +185,7 @@ def try_out(
 def batches_per_epoch(loader: Loader | MultiTaskLoader) -> dict[str, int]:
     """How many batches of each task the first epoch has."""
     if isinstance(loader, MultiTaskLoader):
-        return dict(loader.schedule.steps_per_task(0))
+        return {name: -(-steps // (loader.mixed or 1)) for name, steps in loader.schedule.steps_per_task(0).items()}
     return {"": len(loader.sampler)}
 
 

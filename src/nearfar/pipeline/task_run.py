@@ -5,12 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
-from nearfar.batching.schedules import Annealing, RoundRobin, Sampled, Schedule, Sequential, describe
+from nearfar.batching.schedules import (
+    Annealing,
+    BlockRoundRobin,
+    OneOfEach,
+    RoundRobin,
+    Sampled,
+    Schedule,
+    Sequential,
+    describe,
+)
 from nearfar.data import named_splits
 from nearfar.encoding import Built, Card, save
 from nearfar.encoding.task_model import TaskNetwork, describe_tasks, save_heads
@@ -58,20 +68,21 @@ def plan_task_run(recipe: TaskRecipe, data: object = None) -> TasksPlan:
     _check_stages(recipe)
     training = recipe.training
     epochs = training.epochs or 5
-    schedule = schedule_of(recipe, {task.name: len(make_sampler(task, recipe)) for task in tasks}, epochs)
+    if recipe.schedule.kind == "mixed":
+        _check_mixed(recipe)
     accumulate = training.accumulate
     if training.gradient_surgery != "none":
-        _check_surgery(recipe)
+        together = _tasks_of_step(recipe)
         if accumulate == 1:
-            accumulate = len(recipe.schedule.order) if recipe.schedule.kind == "round-robin" else 0
-            accumulate = accumulate or len(tasks)
+            accumulate = together
             notes.append(
                 f"training.gradient_surgery compares the gradients of the tasks in a step, so a step has {accumulate} "
                 "batches; training.accumulate sets another number"
             )
+    schedule = schedule_of(recipe, tasks, epochs)
     every = training.evaluate_every
     if every == "auto":
-        steps = epochs * -(-len(schedule) // accumulate)
+        steps = epochs * -(-len(schedule) // (accumulate * (mixed_size(recipe) or 1)))
         every = "epoch" if epochs <= 10 else max(1, steps // 10)
     rate = training.learning_rate or 5e-5
     chosen = replace(training, epochs=epochs, learning_rate=rate, accumulate=accumulate, evaluate_every=every)
@@ -188,8 +199,8 @@ class TasksRun:
                 notes.append(f"task {task.name}: {cut:,} texts are longer than {limit} tokens and are cut there")
         epochs, rate = training.epochs or 0, training.learning_rate
         assert rate is not None
-        schedule = schedule_of(recipe, {name: len(each.sampler) for name, each in loaders.items()}, epochs)
-        loader = MultiTaskLoader(loaders, schedule)
+        schedule = schedule_of(recipe, self.plan.tasks, epochs)
+        loader = MultiTaskLoader(loaders, schedule, mixed_size(recipe))
         learned = recipe.training.weighting == "uncertainty"
         module = LossModule(self.network, losses, precision=self.precision, uncertainty=learned)
         module.to(self.accelerator.device)
@@ -206,9 +217,10 @@ class TasksRun:
         if trial.frozen:
             notes.append(f"weights that no task uses stay as they are: {', '.join(trial.frozen[:4])}")
         plan = plan_run(loader, training)
-        lines = _batches(schedule, epochs)
+        lines = _batches(schedule, epochs, loader.mixed)
         lines.append(f"{_how(recipe)}; {counted(epochs, 'epoch')}; {counted(plan.steps, 'step')}{trial.estimate}")
         if settings.pcgrad is not None:
+            lines += _gradient_weights(schedule, epochs)
             lines.append(f"gradient surgery holds {self._held():,.0f} MB of gradients more than a step without it")
         dev, metrics = self.evaluators().get("dev"), self.plan.metrics
         return Prepared(
@@ -285,56 +297,104 @@ def with_memory(recipe: TaskRecipe, data: object) -> tuple[TaskRecipe, dict[str,
     return replace(recipe, task=tuple(tasks)), {name: rows for each in splits.values() for name, rows in each.items()}
 
 
-def schedule_of(recipe: TaskRecipe, sizes: dict[str, int], epochs: int) -> Schedule:
-    """The order in which the batches of the tasks come; ``sizes`` are their numbers of batches."""
+def mixed_size(recipe: TaskRecipe) -> int | None:
+    """The size of batches with rows of several tasks; None where every batch has one task."""
+    return recipe.batches.size if recipe.schedule.kind == "mixed" else None
+
+
+def schedule_of(recipe: TaskRecipe, tasks: Sequence[PlannedTask], epochs: int) -> Schedule:
+    """The order in which the batches of the tasks come; of mixed batches, that of their rows."""
     table, usual = recipe.schedule, TaskSchedule()
     reads = _SCHEDULE_KEYS[table.kind]
     for name in ("order", "weights", "steps", "sampling", "temperature", "drop"):
         if getattr(table, name) != getattr(usual, name) and name not in reads:
             raise SettingError(f'schedule.{name} changes nothing where schedule.kind is "{table.kind}"; remove it.')
+    mixed = mixed_size(recipe)
+    if mixed is not None and table.steps is not None:
+        table = replace(table, steps=table.steps * mixed)
+    sizes = {task.name: len(make_sampler(task, recipe)) if mixed is None else len(task.data.train) for task in tasks}
     try:
-        return _schedule(table, sizes, epochs, stream(recipe.seed, "turns"))
+        schedule = _schedule(table, sizes, epochs, stream(recipe.seed, "turns"))
     except SettingError as error:
         raise SettingError(f"[schedule]: {error}") from None
+    if recipe.training.gradient_surgery != "none" and isinstance(schedule, Sampled):
+        repeat = max(1, recipe.training.accumulate // len(schedule.trained))
+        return OneOfEach(sampled=schedule, repeat=repeat)
+    return schedule
 
 
 _SCHEDULE_KEYS = {
     "sequential": ("order",),
     "round-robin": ("order",),
+    "block-round-robin": ("order",),
     "annealed": ("weights", "steps", "drop"),
     "sampled": ("weights", "steps", "sampling", "temperature"),
+    "mixed": ("weights", "steps", "sampling", "temperature"),
 }
 """The keys that each kind of schedule reads."""
 
 
 def _schedule(table: TaskSchedule, sizes: dict[str, int], epochs: int, seed: int) -> Schedule:
     shares: dict[str, Any] = {"tasks": sizes, "seed": seed, "weights": table.weights, "steps": table.steps}
+    sampled = partial(Sampled, **shares, by=table.sampling, temperature=table.temperature)
     kinds: dict[str, Callable[[], Schedule]] = {
         "sequential": lambda: Sequential(tasks=sizes, epochs=epochs, order=table.order),
         "round-robin": lambda: RoundRobin(tasks=sizes, order=table.order),
+        "block-round-robin": lambda: BlockRoundRobin(tasks=sizes, order=table.order),
         "annealed": lambda: Sampled(**shares, annealing=Annealing(epochs=epochs, drop=table.drop)),
-        "sampled": lambda: Sampled(**shares, by=table.sampling, temperature=table.temperature),
+        "sampled": sampled,
+        "mixed": sampled,
     }
     return kinds[table.kind]()
 
 
-def _check_surgery(recipe: TaskRecipe) -> None:
-    """Refuse gradient surgery where no step has the gradients of two tasks."""
-    table, remedy = recipe.schedule, 'set it to "none"'
+def _tasks_of_step(recipe: TaskRecipe) -> int:
+    """How many batches a step needs for gradient surgery; refused where no step has the gradients of all tasks."""
+    table, remedy, accumulate = recipe.schedule, 'set it to "none"', recipe.training.accumulate
     trained = [task.name for task in recipe.task if table.weights.get(task.name, 1.0) > 0]
     if len(recipe.task) < 2:
         why = "there is one task"
-    elif table.kind == "sequential":
-        why = 'schedule.kind = "sequential" trains one task after the other'
+    elif table.kind in ("sequential", "block-round-robin"):
+        why = f'schedule.kind = "{table.kind}" trains one task after the other'
+        remedy += ", or choose round-robin or sampled tasks"
+    elif table.kind == "mixed":
+        why = "a mixed batch may lack a task"
         remedy += ", or choose round-robin or sampled tasks"
     elif len(trained) < 2:
         why = f"schedule.weights leaves {trained[0]!r} alone to train"
         remedy += ", or give another task a weight above 0"
+    elif table.kind != "round-robin" and accumulate % len(trained) and accumulate > 1:
+        raise SettingError(
+            f"training.accumulate is {accumulate}, but with gradient surgery every step has as many batches of each of "
+            f"the {len(trained)} tasks; set it to {len(trained)} or a multiple of it, or leave it out."
+        )
     else:
-        return
+        return len(table.order or recipe.task) if table.kind == "round-robin" else len(trained)
     raise SettingError(
         f"training.gradient_surgery compares the gradients of several tasks in a step, but {why}; {remedy}."
     )
+
+
+def _check_mixed(recipe: TaskRecipe) -> None:
+    """Refuse tasks whose rows cannot share batches with those of others."""
+    kind = 'schedule.kind = "mixed" has rows of several tasks in a batch'
+    if len(recipe.task) < 2:
+        raise SettingError(f"{kind}, but there is one task; remove it, or add another [[task]].")
+    if recipe.batches.size < len(recipe.task):
+        raise SettingError(
+            f"{kind}, but batches.size is {recipe.batches.size} and there are {len(recipe.task)} tasks; raise it to 32."
+        )
+    for task in recipe.task:
+        if task.batch_size is not None:
+            raise SettingError(
+                f"{kind}, but task {task.name!r} has batches of its own (batch_size = {task.batch_size}); remove "
+                "batch_size, or choose sampled tasks."
+            )
+        if task.objective.does.needs_positives:
+            raise SettingError(
+                f"{kind}, but {task.objective.name} of task {task.name!r} needs texts of the same class in a batch; "
+                "choose another objective, or sampled tasks."
+            )
 
 
 def _check_stages(recipe: TaskRecipe) -> None:
@@ -366,12 +426,26 @@ def stage_recipe(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int
     )
 
 
-def _batches(schedule: Schedule, epochs: int) -> list[str]:
-    """The batches of each task in an epoch, once where all epochs have the same."""
+def _batches(schedule: Schedule, epochs: int, mixed: int | None) -> list[str]:
+    """The batches of each task in an epoch, once where all epochs have the same; of mixed batches the rows."""
+    if mixed is not None:
+        rows = ", ".join(
+            f"{name} {steps:,} (of {schedule.tasks[name]:,})" for name, steps in schedule.steps_per_task(0).items()
+        )
+        return [f"rows of an epoch: {rows}; {counted(-(-len(schedule) // mixed), 'mixed batch', 'mixed batches')}"]
     lines = [describe(schedule, epoch).replace(" steps:", " batches:") for epoch in range(epochs)]
     if len(set(lines)) == 1:
         return [f"batches of an epoch: {lines[0]}"]
     return [f"batches of epoch {number}: {line}" for number, line in enumerate(lines, 1)]
+
+
+def _gradient_weights(schedule: Schedule, epochs: int) -> list[str]:
+    """The weights of the tasks in gradient surgery, where they are not all alike: of the first and the last epoch."""
+    weights = [schedule.task_weights(epoch) for epoch in (0, epochs - 1)]
+    if all(weight == 1 for own in weights for weight in own.values()):
+        return []
+    first, last = (", ".join(f"{name} {weight:.3g}" for name, weight in own.items()) for own in weights)
+    return [f"weights of the gradients: {first}" + ("" if last == first else f"; in the last epoch: {last}")]
 
 
 def _how(recipe: TaskRecipe) -> str:

@@ -112,29 +112,43 @@ class TaskSchedule:
     """The task schedule: which task the next batch is from."""
 
     kind: Annotated[
-        Literal["sampled", "round-robin", "sequential", "annealed"],
+        Literal["sampled", "round-robin", "block-round-robin", "sequential", "annealed", "mixed"],
         Key(
-            '"sampled" mixes the batches at random, "round-robin" alternates between the tasks, "sequential" trains '
-            'one task after the other, "annealed" begins in proportion to the data and ends nearly uniform.'
+            '"sampled" takes the batches in random order, "round-robin" alternates between the tasks, '
+            '"block-round-robin" has one pass over a task after the other in every epoch, "sequential" trains one task '
+            'after the other, "annealed" begins in proportion to the data and ends nearly uniform, "mixed" has rows of '
+            "several tasks in a batch and averages the losses of the tasks."
         ),
     ] = "sampled"
     sampling: Annotated[
         Literal["proportional", "square-root", "temperature", "weights"],
-        Key("How the share of sampled batches depends on the size of a task."),
+        Key("How the share of sampled batches or mixed rows depends on the size of a task."),
     ] = "proportional"
     temperature: Annotated[
         float | None, Key("The temperature of sampling: 1 is proportional, 2 the square root.", above=0)
     ] = None
     weights: Annotated[
         dict[str, float],
-        Key("The weights of tasks in sampled or annealed batches, by their names; 1 for others.", at_least=0),
+        Key(
+            "The weights of tasks in sampled, annealed or mixed batches, by their names; 1 for others; with gradient "
+            "surgery the weights of their gradients.",
+            at_least=0,
+        ),
     ] = field(default_factory=dict)
     order: Annotated[
-        tuple[str, ...], Key("The order of sequential or round-robin tasks; unset means that of the file.", none=())
+        tuple[str, ...],
+        Key(
+            "The order of sequential or round-robin tasks, or of the blocks of an epoch; unset means that of the file.",
+            none=(),
+        ),
     ] = ()
     steps: Annotated[
         int | None,
-        Key("The sampled or annealed batches of an epoch; unset means as many as all tasks have.", at_least=1),
+        Key(
+            "The sampled, annealed or mixed batches of an epoch; unset means as many as all tasks of a weight above 0 "
+            "have.",
+            at_least=1,
+        ),
     ] = None
     drop: Annotated[
         float, Key("By how much the exponent of annealed shares falls until the last epoch.", at_least=0, at_most=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NotRequired, Protocol, TypedDict
 
 from nearfar.batching import Rows, Sampler
@@ -55,8 +55,11 @@ class BatchLoader(Protocol):
     def __len__(self) -> int:
         """How many rows there are."""
 
-    def task_of(self, rows: Rows) -> str:
-        """The task that the rows of a batch belong to; empty where there is only one."""
+    def by_task(self, rows: Rows) -> dict[str, Rows]:
+        """The rows of a batch by the task they belong to; its name is empty where there is only one."""
+
+    def task_weights(self, epoch: int) -> Mapping[str, float]:
+        """The weight of each task's gradient where a step has one of each, as in PCGrad; the first epoch is 0."""
 
     def batches(self, model: InputModel, rows: Rows, chunk: int | None, *, rank: int, world: int) -> list[Batch]:
         """The share of a batch that this process computes, in chunks of at most so many rows."""

@@ -1,7 +1,7 @@
 """From rows to batches of tensors: a tokenized data set, its labels, and the sampler that cuts it into batches.
 
 The rows of several tasks are numbered through, task after task, so that a batch is an array of rows as in any other run
-and says itself which task it belongs to. Sampler, loop and checkpoints need to know nothing of tasks.
+and says itself which tasks it belongs to. Sampler, loop and checkpoints need to know nothing of tasks.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ class Loader:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def task_of(self, rows: Rows) -> str:  # noqa: ARG002 - as all loaders
+    def by_task(self, rows: Rows) -> dict[str, Rows]:
         """There is one task, which needs no name."""
-        return ""
+        return {"": rows}
+
+    def task_weights(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - as all loaders
+        """There is one task."""
+        return {"": 1.0}
 
     def batches(
         self, model: InputModel, rows: Rows, chunk: int | None, *, rank: int = 0, world: int = 1
@@ -116,49 +120,87 @@ class TaskSampler:
 
 
 @dataclass(frozen=True)
+class MixedSampler:
+    """Batches of rows that are drawn at random from all tasks together.
+
+    Args:
+        loaders: the rows of each task.
+        schedule: which task each row belongs to; it counts rows instead of batches.
+        size: rows in a batch.
+    """
+
+    loaders: Mapping[str, Loader]
+    schedule: Schedule
+    size: int
+
+    reads_model = False
+
+    def __len__(self) -> int:
+        return -(-len(self.schedule) // self.size)
+
+    def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
+        """The batches of an epoch; a task with several passes in an epoch is shuffled anew for each pass."""
+        passes: dict[tuple[int, int], Rows] = {}
+        names, starts = list(self.loaders), _starts(self.loaders)
+        order = np.empty(len(self.schedule), dtype=np.int64)
+        for place, (task, row, task_epoch) in enumerate(self.schedule.batches(epoch)):
+            key = (task, task_epoch)
+            if key not in passes:
+                passes[key] = np.concatenate(self.loaders[names[task]].sampler.batches(task_epoch)) + starts[task]
+            order[place] = passes[key][row]
+        return cut(order, self.size)
+
+
+@dataclass(frozen=True)
 class MultiTaskLoader:
     """The training rows of several tasks.
 
     Args:
         loaders: the rows of each task.
         schedule: which task each batch belongs to, over the tasks in the order of ``loaders``.
+        mixed: the size of batches with rows of several tasks, for a schedule that counts rows; None for one task each.
     """
 
     loaders: Mapping[str, Loader]
     schedule: Schedule
+    mixed: int | None = None
 
     @cached_property
-    def sampler(self) -> TaskSampler:
+    def sampler(self) -> TaskSampler | MixedSampler:
         """Which rows share a batch, and in which order the batches come."""
+        if self.mixed is not None:
+            return MixedSampler(self.loaders, self.schedule, self.mixed)
         return TaskSampler(self.loaders, self.schedule)
 
     def __len__(self) -> int:
         return sum(map(len, self.loaders.values()))
 
-    def task_of(self, rows: Rows) -> str:
-        """The task that the rows of a batch belong to."""
-        return list(self.loaders)[self._number(rows)]
+    def by_task(self, rows: Rows) -> dict[str, Rows]:
+        """The rows of a batch by the task they belong to, in the order of the tasks."""
+        numbers = np.searchsorted(_starts(self.loaders), rows, side="right") - 1
+        names = list(self.loaders)
+        return {names[number]: rows[numbers == number] for number in np.unique(numbers).tolist()}
+
+    def task_weights(self, epoch: int) -> dict[str, float]:
+        """The weight of each task's gradient where a step has one of each, as in PCGrad."""
+        return self.schedule.task_weights(epoch)
 
     def batches(
         self, model: InputModel, rows: Rows, chunk: int | None, *, rank: int = 0, world: int = 1
     ) -> list[Batch]:
         """The share of a task's batch that this process computes, in chunks of at most so many rows."""
-        task = self.task_of(rows)
-        batches = self.loaders[task].batches(model, self._within(rows), chunk, rank=rank, world=world)
+        ((task, own),) = self._within(rows).items()
+        batches = self.loaders[task].batches(model, own, chunk, rank=rank, world=world)
         return [replace(batch, task=task) for batch in batches]
 
     def place(self, rows: Rows) -> str:
         """Where the rows come from, for messages."""
-        task = self.task_of(rows)
-        return f"task {task}: {self.loaders[task].place(self._within(rows))}"
+        return "; ".join(f"task {task}: {self.loaders[task].place(own)}" for task, own in self._within(rows).items())
 
-    def _number(self, rows: Rows) -> int:
-        return int(np.searchsorted(_starts(self.loaders), rows[0], side="right")) - 1
-
-    def _within(self, rows: Rows) -> Rows:
-        """The same rows, numbered within their task."""
-        within: Rows = rows - _starts(self.loaders)[self._number(rows)]
-        return within
+    def _within(self, rows: Rows) -> dict[str, Rows]:
+        """The same rows by their tasks, numbered within them."""
+        starts = dict(zip(self.loaders, _starts(self.loaders), strict=True))
+        return {task: own - starts[task] for task, own in self.by_task(rows).items()}
 
 
 def _starts(loaders: Mapping[str, Loader]) -> Rows:

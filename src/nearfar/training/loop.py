@@ -166,7 +166,7 @@ def fit(
                 multiplier = factor(training.schedule, progress.step, total=plan.steps, warmup=training.warmup)
                 rates = set_rates(optimizer, multiplier)
                 torch.manual_seed(stream(settings.seed, "dropout", progress.step, rank))
-                result = take_step(members, step=progress.step + 1, rates=rates)
+                result = take_step(members, step=progress.step + 1, epoch=progress.epoch, rates=rates)
                 progress.step += 1
                 progress.batch += len(members)
                 epoch_done = progress.batch >= len(order)

@@ -80,11 +80,11 @@ class StepSettings:
 class OptimizerStep:
     """Takes a step over the batches that make it up, of one task or of several.
 
-    Within a step, the loss of a task is the mean over its rows, and a task counts by its number of batches. With
-    PCGrad, the gradient of each task is taken off the weights before the graph of the next task is built, and the
-    combined gradient is put back: clipping and whatever else follows sees one gradient. Weights that belong to one task
-    only get the gradient of their task. The lazy rows are brought up to date before they are read, and updated with all
-    other weights.
+    Within a step, the loss of a task is the mean over its rows, and a task counts by its number of batches; the tasks
+    of a mixed batch count alike. With PCGrad, a task counts by its share in the schedule; its gradient is taken off the
+    weights before the graph of the next task is built, and the combined gradient is put back: clipping and whatever
+    else follows sees one gradient. Weights that belong to one task only get the gradient of their task. The lazy rows
+    are brought up to date before they are read, and updated with all other weights.
     """
 
     accelerator: Accelerator
@@ -94,19 +94,27 @@ class OptimizerStep:
     settings: StepSettings
     lazy: Sequence[LazyRows] = ()
 
-    def __call__(self, members: list[Rows], *, step: int, rates: dict[str, float]) -> StepResult:
-        """Train on the ``members``, the batches that make up step number ``step``, at these learning rates."""
+    def __call__(self, members: list[Rows], *, step: int, epoch: int, rates: dict[str, float]) -> StepResult:
+        """Train on the ``members``, the batches that make up step number ``step``, at these learning rates.
+
+        The first epoch is 0.
+        """
         module, loader = self.module, self.loader
         module.train()
         batches: dict[str, list[Rows]] = {}
-        for rows in members:
-            batches.setdefault(loader.task_of(rows), []).append(rows)
+        counts: dict[str, float] = {}
+        for member in members:
+            parts_of = loader.by_task(member)
+            for task, rows in parts_of.items():
+                batches.setdefault(task, []).append(rows)
+                counts[task] = counts.get(task, 0.0) + 1 / len(parts_of)
         pcgrad = self._pcgrad() if len(batches) > 1 else None
+        shares = loader.task_weights(epoch)
         temperatures, masked = self._temperatures(), Counter[str]()
         losses = dict.fromkeys(batches, 0.0)
         parts: dict[str, float] = {}
         for task, of_task in batches.items():
-            weight, texts = 1.0 if pcgrad is not None else len(of_task) / len(members), sum(map(len, of_task))
+            weight, texts = counts[task] / len(members) if pcgrad is None else shares[task], sum(map(len, of_task))
             for rows in of_task:
                 share = len(rows) / texts
                 value, values = self._backward(rows, weight * share, step, rates)
@@ -128,11 +136,12 @@ class OptimizerStep:
             }
         if pcgrad is None:
             self._average_gradients()
-            total = sum(len(of_task) / len(members) * losses[name] for name, of_task in batches.items())
+            total = sum(counts[name] / len(members) * loss for name, loss in losses.items())
         else:
             conflicts = pcgrad.finish(stream(self.settings.seed, "surgery", step) % 2**62)
             details["surgery"] = conflicts.entry()
-            total = sum(losses.values()) / (len(batches) if self.settings.pcgrad == "mean" else 1)
+            total = sum(shares[name] * loss for name, loss in losses.items())
+            total /= len(batches) if self.settings.pcgrad == "mean" else 1
         if learned := module.learned_weights():
             details["task_weights"] = learned
         norm = self._update(parts, loader.place(members[0]), step, rates)
