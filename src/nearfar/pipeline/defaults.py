@@ -41,6 +41,8 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
     check_objective(objective, data.classes)
     objective = objective.filled()
     does = objective.does
+    if recipe.encoder.frozen:
+        _check_frozen(objective, data)
     batches = _batches(recipe.batches, does)
     head = _head(recipe, objective, data)
     if head != recipe.head.kind and _silenced(does):
@@ -111,6 +113,15 @@ def _imbalance(objective: Objective, head: HeadKind, data: RunData) -> list[str]
     ]
 
 
+def _check_frozen(objective: Objective, data: RunData) -> None:
+    if not (data.row_type.has_classes and objective.does.trains_head):
+        remedy = 'set objective.name = "cross-entropy", or' if data.row_type.has_classes else "for these rows,"
+        raise SettingError(
+            f"encoder.frozen is true, and {objective.name} trains no class head, so nothing would be learned: {remedy} "
+            "remove encoder.frozen."
+        )
+
+
 def _silenced(does: Capabilities) -> bool:
     """Whether there is a cross-entropy, but none that counts."""
     return does.head_weight is not None and not does.trains_head
@@ -123,10 +134,12 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
     name, reason = row_type.objective, f"the rows are {row_type.wording}"
     if row_type.has_classes:
         rows, classes = len(data.train), len(data.classes)
-        few = are_few(rows, classes) and recipe.head.kind != "trained"
+        few = are_few(rows, classes) and recipe.head.kind != "trained" and not recipe.encoder.frozen
         name = "supcon" if few else name
         many = "many" if not few else "few" if rows <= FEW_ROWS else f"few for {classes} classes"
         reason = f"{rows:,} labeled {data.train.shape} are {many}"
+        if recipe.encoder.frozen:
+            reason = "the encoder is frozen"
     settings: dict[str, Any] = {"learning_rate": objective.learning_rate}
     if objective.class_weight != "none":
         if not row_type.has_classes:

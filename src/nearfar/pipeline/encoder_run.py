@@ -40,7 +40,7 @@ from nearfar.pipeline.plan import Prepared, open_encoder, try_out
 from nearfar.recipe import Recipe, Training, to_toml
 from nearfar.seeds import stream
 from nearfar.training import FitSettings, LossModule, TaskLoss, plan_run
-from nearfar.training.optimizer import Part
+from nearfar.training.optimizer import Part, freeze_encoder
 from nearfar.training.precision import Precision
 
 
@@ -177,6 +177,8 @@ class EncoderRun:
         for weight in self.model.parameters():
             weight.requires_grad = True  # an earlier stage may have had no use for it
         module, notes = self._loss_module(stage)
+        if recipe.encoder.frozen:
+            freeze_encoder(module)
         loader = make_loader(stage, self.built, data, self.rows["train"])
         notes += [*batch_notes(loader, recipe), *view_notes(loader, recipe, data, self.built)]
         settings = FitSettings(
@@ -331,7 +333,7 @@ class EncoderRun:
 def _rates(recipe: Recipe) -> dict[Part, float]:
     rate = recipe.training.learning_rate
     assert rate is not None
-    own_head = recipe.encoder.pooling is not None
+    own_head = recipe.encoder.pooling is not None or recipe.encoder.frozen
     return {
         "encoder": rate,
         "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),

@@ -194,7 +194,14 @@ def _backward(
 ) -> None:
     rank, world = accelerator.process_index, accelerator.num_processes
     for batch in loader.batches(module.encoder, rows, None, rank=rank, world=world):
-        module(batch.to(accelerator.device))[0].backward()
+        loss = module(batch.to(accelerator.device))[0]
+        if not loss.requires_grad:
+            task = f"task {batch.task}: " if batch.task else ""
+            raise SettingError(
+                f"{task}encoder.frozen is true, and there is no head to train, so nothing would be learned; remove "
+                "encoder.frozen, or choose a head with weights of its own."
+            )
+        loss.backward()
 
 
 class OpenRun(Protocol):

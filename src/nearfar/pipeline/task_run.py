@@ -47,6 +47,7 @@ from nearfar.recipe.schema import Batches
 from nearfar.recipe.tasks import TaskRecipe, TaskSchedule, TaskStage, task_toml
 from nearfar.seeds import stream
 from nearfar.training import FitSettings, LossModule, MultiTaskLoader, plan_run
+from nearfar.training.optimizer import freeze_encoder
 from nearfar.training.precision import Precision
 
 HEAD_FACTOR = 20
@@ -204,6 +205,8 @@ class TasksRun:
         learned = recipe.training.weighting == "uncertainty"
         module = LossModule(self.network, losses, precision=self.precision, uncertainty=learned)
         module.to(self.accelerator.device)
+        if recipe.encoder.frozen:
+            freeze_encoder(module)
         head_rate = training.head_learning_rate or HEAD_FACTOR * rate
         settings = FitSettings(
             training=training,
@@ -420,7 +423,7 @@ def stage_recipe(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int
         seed=stream(recipe.seed, "stage", number) % 2**31,
         data=stage.data,
         objective=stage.objective,
-        encoder=replace(recipe.encoder, name=encoder),
+        encoder=replace(recipe.encoder, name=encoder, frozen=False),
         training=training,
         batches=Batches(size=stage.batch_size, chunk=recipe.batches.chunk, shuffle=stage.shuffle),
     )

@@ -104,6 +104,13 @@ class Encoder:
     cutoff: Annotated[
         float, Key("The share of embedding features that are cut off from a text in training.", at_least=0, below=1)
     ] = 0.0
+    frozen: Annotated[
+        bool,
+        Key(
+            "Whether the encoder's weights stay as they are, so that only heads are trained; stages before tasks "
+            "train it all the same."
+        ),
+    ] = False
     fast: Annotated[
         bool,
         Key("Whether BERT, RoBERTa, DistilBERT, ELECTRA and similar ones compute without padding, which is faster."),
@@ -194,7 +201,7 @@ class Training:
         float | None,
         Key(
             "The peak learning rate of the classification head; unset means 100 times training.learning_rate for a "
-            "linear head on a pooled embedding (encoder.pooling), else training.learning_rate.",
+            "linear head on a pooled embedding (encoder.pooling) or on a frozen encoder, else training.learning_rate.",
             above=0,
             at_most=10,
         ),

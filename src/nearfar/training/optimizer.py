@@ -315,5 +315,16 @@ def freeze(module: nn.Module, names: Iterable[str]) -> None:
             weight.requires_grad = False
 
 
+def freeze_encoder(module: LossModule) -> None:
+    """Take the encoder's weights out of training; heads, a shared layer and the objective's own weights stay in it."""
+    freeze(
+        module, [name for name in _names(module) if name.startswith("model.") and part_of(name, module) == "encoder"]
+    )
+
+
+def _names(module: nn.Module) -> list[str]:
+    return [name for name, _ in module.named_parameters()]
+
+
 def _trainable(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, weight) for name, weight in module.named_parameters() if weight.requires_grad]
