@@ -141,7 +141,26 @@ def test_the_shared_layer_is_a_tanh_of_a_linear_layer():
     torch.testing.assert_close(shared(one), torch.tensor(expected, dtype=torch.float64))
 
 
+def test_dropout_stands_in_front_of_the_shared_layer_or_inside_it():
+    """By its definition: dropped coordinates are zero, the others are divided by what is kept; never in inference."""
+    ones = torch.ones(400, 3, dtype=torch.float64)
+    front, inside = SharedLayer(3, before=0.25).double(), SharedLayer(3, inside=0.25).double()
+    seen = []
+    front.linear.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    front.train()(ones)
+    assert seen[0].unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert 0.18 < float((seen[0] == 0).double().mean()) < 0.32
+    outputs, plain = inside.train()(ones), inside.linear(ones)
+    dropped = outputs == 0
+    assert 0.18 < float(dropped.double().mean()) < 0.32
+    torch.testing.assert_close(outputs[~dropped], torch.tanh(plain / 0.75)[~dropped])
+    for layer_ in (front, inside):
+        torch.testing.assert_close(layer_.eval()(ones), torch.tanh(layer_.linear(ones)))
+
+
 def test_impossible_heads_are_refused():
+    with pytest.raises(SettingError, match="SharedLayer: dropout must be at least 0 and below 1, got 1"):
+        SharedLayer(3, inside=1)
     with pytest.raises(SettingError, match="set difference=True"):
         JointHead(3, 1, activated=True)
     with pytest.raises(SettingError, match="outputs must be 1 or more, got 0"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ from nearfar.encoding.task_model import (
 from nearfar.errors import SettingError
 
 CARDS = [
+    TaskCard("mood", "classes", {"kind": "linear", "single_logit": True}, "accuracy", ("bad", "good")),
     TaskCard("kind", "classes", {"kind": "linear"}, "accuracy", ("a", "b", "c")),
     TaskCard("same", "pairs", {"kind": "joint"}, "accuracy", ("0", "1")),
     TaskCard("near", "pairs", {"kind": "concat"}, "accuracy", ("0", "1")),
+    TaskCard("one", "pairs", {"kind": "concat", "single_logit": True}, "accuracy", ("0", "1")),
+    TaskCard("deep", "classes", {"kind": "linear", "dropout": 0.5, "hidden_layers": 2}, "accuracy", ("a", "b", "c")),
 ]
 TEXTS = ["a cat", "the quick brown fox jumps over the lazy dog", "no"]
 
@@ -45,17 +49,17 @@ def model(tiny) -> TaskModel:
 
 
 @pytest.mark.parametrize(("pooling", "shared"), [("pooler", False), ("first", True)])
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_an_exported_classifier_gives_the_same_logits(tiny, tmp_path, family, pooling, shared):
+@pytest.mark.parametrize(("family", "task"), [("bert", "kind"), ("roberta", "kind"), ("bert", "mood")])
+def test_an_exported_classifier_gives_the_same_logits(tiny, tmp_path, family, task, pooling, shared):
     """Both heads that can be exported, on both kinds of class heads; others may read the files."""
     opened = tasks_on(tiny(family), pooling, shared=shared)
-    export_task(opened, "kind", tmp_path)
+    export_task(opened, task, tmp_path)
     with quiet_transformers(), torch.no_grad():
         network = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
         inputs = AutoTokenizer.from_pretrained(tmp_path)(TEXTS, padding=True, truncation=True, return_tensors="pt")
         logits = network(**inputs).logits.numpy()
 
-    np.testing.assert_allclose(logits, opened.outputs("kind", [TEXTS]), atol=1e-5)
+    np.testing.assert_allclose(logits, opened.outputs(task, [TEXTS]), atol=1e-5)
     assert np.ptp(logits, axis=0).max() > 1e-3
     assert {oct(path.stat().st_mode)[-3:] for path in tmp_path.iterdir()} == {"644"}
 
@@ -110,3 +114,59 @@ def test_columns_that_do_not_fit_are_refused(model, task, texts, message):
     """Else a string would be read letter by letter, and a text beside one of another row."""
     with pytest.raises(SettingError, match=message):
         model.predict(task, texts)
+
+
+def test_one_logit_answers_for_two_classes(model):
+    """The probability of the second class is the sigmoid of the logit that the head gives."""
+    pairs = [TEXTS, TEXTS[::-1]]
+    vectors = torch.from_numpy(model.model.embed(TEXTS))
+    head = model.network.head.of("one")
+    with torch.no_grad():
+        chances = torch.sigmoid(head(vectors, vectors.flip(0))[:, 0]).tolist()
+    outputs, answers = model.outputs("one", pairs), model.predict("one", pairs)
+
+    assert (outputs.shape, head.linear.out_features) == ((3, 2), 1)
+    assert not outputs[:, 0].any()
+    for answer, chance in zip(answers, chances, strict=True):
+        assert answer.probabilities == pytest.approx({"0": 1 - chance, "1": chance}, abs=1e-5)
+        assert answer.label == ("1" if chance > 0.5 else "0")
+
+
+def test_hidden_layers_are_dense_layers_of_one_task(model):
+    """tanh(W2 tanh(W1 z + b1) + b2) in front of the linear layer, number by number; the other tasks have none."""
+    heads = model.network.head
+    assert set(heads.hidden) == {"deep"}
+    assert all("hidden" not in name for name, weight in model.network.named_parameters()
+               if any(weight is shared for shared in model.network.shared_weights()))  # fmt: skip
+    vector = model.model.embed(TEXTS[:1])[0].tolist()
+    for layer in (*heads.hidden["deep"], heads.of("deep")):
+        weight, bias = layer.linear.weight.tolist(), layer.linear.bias.tolist()
+        vector = [sum(w * x for w, x in zip(row, vector, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+        if layer is not heads.of("deep"):
+            vector = [math.tanh(x) for x in vector]
+
+    np.testing.assert_allclose(model.outputs("deep", [TEXTS[:1]])[0], vector, atol=1e-5)
+    assert [layer.before.p for layer in heads.hidden["deep"]] == [0.5, 0.5]
+
+
+def test_dropout_in_front_of_the_shared_layer_leaves_the_heads_alone(tiny):
+    """CL as published: the pooler is dropped, the shared layer is not; and the failed variant, both."""
+    built = build(str(tiny("bert")), classes=None, seed=1, pooling="mean")
+    vectors = torch.ones(300, built.model.dim)
+
+    def dropped(head: float, **settings: Any) -> tuple[float, float]:
+        """The share of zeros that the shared layer and the head read."""
+        cards = [TaskCard("kind", "classes", {"kind": "linear", "dropout": head}, "accuracy", ("a", "b"))]
+        network = TaskNetwork(built.model, cards, shared=True, seed=1, **settings).train()
+        seen: list[torch.Tensor] = []
+        assert network.head.shared is not None
+        for module in (network.head.shared.linear, network.head.of("kind").linear):
+            module.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        network.head("kind", [vectors])
+        before, behind = (float((tensor == 0).float().mean()) for tensor in seen)
+        return before, behind
+
+    assert dropped(0.0, dropout=(0.5, 0.0)) == (pytest.approx(0.5, abs=0.03), 0)
+    assert dropped(0.5, dropout=(0.5, 0.0)) == (pytest.approx(0.5, abs=0.03), pytest.approx(0.5, abs=0.03))
+    assert dropped(0.5) == (0, pytest.approx(0.5, abs=0.03))
+    assert dropped(0.0, dropout=(0.0, 0.5)) == (0, pytest.approx(0.5, abs=0.03))

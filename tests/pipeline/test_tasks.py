@@ -395,6 +395,13 @@ def test_thresholds_of_a_cosine_come_from_the_dev_rows(folder, tmp_path):
          "[schedule]: the order of tasks names 'sme', but the tasks are kind, same, close. Did you mean 'same'?"),
         ({"schedule": {"kind": "block-round-robin"}, "training": {"gradient_surgery": "pcgrad"}}, SettingError, "one task after the other"),
         ({"training": {"gradient_surgery": "pcgrad", "accumulate": 4}}, SettingError, "set it to 3 or a multiple of it, or leave it out"),
+        ({"encoder": {"frozen": True}, "training": {"gradient_surgery": "pcgrad"}}, SettingError, "leave no weights that the tasks share"),
+        ({"encoder": {"frozen": True}, "same": {"head": {"kind": "cosine"}}}, SettingError, "there is no head to train"),
+        ({"kind": {"head": {"single_logit": True}}}, SettingError, "head.single_logit is for two classes, and there are 3: "),
+        ({"close": {"head": {"single_logit": True}}}, SettingError, "head.single_logit is for two classes, and the task has scores; remove it."),
+        ({"same": {"head": {"kind": "cosine", "single_logit": True}}}, SettingError, "a cosine head has no logits"),
+        ({"same": {"head": {"single_logit": True}, "objective": {"name": "cross-entropy"}}}, SettingError, "it needs a logit of each class"),
+        ({"same": {"head": {"kind": "cosine", "hidden_layers": 1}}}, SettingError, "head.hidden_layers is 1, and the cosine has no layers"),
         ({"schedule": {"kind": "mixed"}, "tasks": ("kind",)}, SettingError, "has rows of several tasks in a batch, but there is one task"),
         ({"schedule": {"kind": "mixed"}, "same": {"batch_size": 4}}, SettingError, "task 'same' has batches of its own (batch_size = 4)"),
         ({"schedule": {"kind": "mixed"}, "batches": {"size": 2}}, SettingError, "batches.size is 2 and there are 3 tasks"),
@@ -484,7 +491,12 @@ RUNS: dict[str, tuple[dict[str, Any], list[int]]] = {
     ),
     "one after the other": ({"schedule": {"kind": "sequential"}, "close": {"head": {"kind": "concat"}}}, [13]),
     "blocks": ({"schedule": {"kind": "block-round-robin", "order": ["same", "kind", "same", "close"]}}, [9]),
-    "mixed": ({"schedule": {"kind": "mixed"}, "batches": {"size": 16}, "training": {"accumulate": 2}}, [2]),
+    "mixed": (
+        {"schedule": {"kind": "mixed"}, "batches": {"size": 16}, "training": {"accumulate": 2}, "shared_layer": True,
+         "shared_dropout": {"before": 0.3, "inside": 0.2}, "kind": {"head": {"hidden_layers": 1}},
+         "same": {"head": {"kind": "concat", "single_logit": True}}},
+        [2],
+    ),
     "sampled": ({"schedule": {"sampling": "square-root"}, "kind": {"objective": {"name": "triple-entropy"}}}, [6]),
 }  # fmt: skip
 

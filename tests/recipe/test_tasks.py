@@ -14,6 +14,7 @@ from nearfar.recipe.keys import entries
 from nearfar.recipe.reference import task_reference
 from nearfar.recipe.schema import Training
 from nearfar.recipe.tasks import (
+    SharedDropout,
     Task,
     TaskBatches,
     TaskHead,
@@ -115,6 +116,7 @@ def test_only_files_with_tasks_are_recipes_with_tasks(tmp_path):
         (two(name="one"), "two tasks have the name 'one', the first and the second. Rename one of them"),
         (two(name="mean"), "a task cannot have the name mean, which is the score over all tasks"),
         ({**two(), "training": {"combine": "sum"}}, "which has no effect without gradient surgery"),
+        ({**two(), "shared_dropout": {"before": 0.5}}, "shared_dropout.before is 0.5, but there is no shared layer"),
         (two(name="a.b"), "a task cannot have this name (got 'a.b'). Use letters"),
         ({"task": []}, "there is no task. Add [[task]]"),
         ({"task": [{**one, "weight": 0} for one in two()["task"]]}, "the weights of all tasks (one, two) sum to zero"),
@@ -155,9 +157,9 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, message):
 
 
 def test_every_key_has_one_sentence():
-    tables = [TaskRecipe, Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining, TaskStage]
+    tables = [TaskRecipe, SharedDropout, Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining, TaskStage]
     sentences = [(table, entry) for table in tables for entry in entries(table).values()]
-    assert len(sentences) == 25 + 7 + len(entries(TaskTraining)) + 6
+    assert len(sentences) == 30 + 7 + len(entries(TaskTraining)) + 6
     for table, entry in sentences:
         about = entry.key.about
         assert about.endswith("."), (table, entry.name)
@@ -170,6 +172,6 @@ def test_the_committed_page_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "reference" / "task-recipe.md"
     command = ".venv/bin/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md"
     assert page.read_text(encoding="utf-8") == task_reference(), f"The page is out of date. Run: {command}"
-    for table in (Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining):
+    for table in (SharedDropout, Task, TaskHead, TaskBatches, TaskSchedule, TaskTraining):
         for name in entries(table):
             assert f"| `{name}` |" in task_reference() or name in ("data", "head", "objective")

@@ -19,7 +19,7 @@ from nearfar.pipeline.task_run import plan_task_run
 from nearfar.pipeline.tasks import build_loss, make_task_loader
 from nearfar.seeds import stream
 from nearfar.training import LossModule, MultiTaskLoader
-from nearfar.training.loss_module import ScoreError, Uncertainty
+from nearfar.training.loss_module import ScoreError, SingleLogitLoss, Uncertainty
 from nearfar.training.pcgrad import project
 from tests.training.modules import step_with
 
@@ -383,6 +383,34 @@ def test_the_squared_error_of_scores():
 
     assert ScoreError()(outputs, targets).item() == pytest.approx((0.25 + 1) / 2)
     assert torch.autograd.gradcheck(lambda x: ScoreError()(x, targets), outputs.requires_grad_())
+
+
+def test_the_cross_entropy_of_one_logit():
+    """The formula as a loop, and the same as torch's BCELoss after a sigmoid, which the paper has."""
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(6, 1, generator=generator, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 1, 0, 1, 0])
+    chances = [1 / (1 + math.exp(-z)) for z in outputs[:, 0].tolist()]
+    terms = [-math.log(p if y else 1 - p) for p, y in zip(chances, labels.tolist(), strict=True)]
+
+    assert SingleLogitLoss()(outputs, labels).item() == pytest.approx(sum(terms) / 6, rel=1e-12)
+    theirs = torch.nn.BCELoss()(torch.sigmoid(outputs[:, 0]), labels.double())
+    assert SingleLogitLoss()(outputs, labels).item() == pytest.approx(theirs.item(), rel=1e-12)
+    assert SingleLogitLoss()(torch.tensor([[900.0], [-900.0]]), torch.tensor([1, 0])).item() == 0
+    assert torch.autograd.gradcheck(lambda x: SingleLogitLoss()(x, labels), outputs.requires_grad_())
+
+
+def test_a_head_of_one_logit_is_trained_with_binary_cross_entropy(made):
+    learner, feed = made(same={"head": {"kind": "concat", "dropout": 0.0, "single_logit": True}})
+    rows = next(rows for rows in feed.sampler.batches(0) if "same" in feed.by_task(rows))
+    (batch,) = feed.batches(learner.model, rows, None)
+    pieces = learner.represent(batch)
+    loss, parts = learner(batch)
+
+    assert pieces["logits"].shape == (len(rows), 1)
+    assert set(parts) == {"same/binary_cross_entropy"}
+    wanted = torch.nn.functional.binary_cross_entropy(torch.sigmoid(pieces["logits"][:, 0]), batch.labels.float())
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
 
 
 def test_a_loss_that_is_not_finite_names_task_and_lines(made):

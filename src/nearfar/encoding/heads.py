@@ -30,16 +30,17 @@ class LinearHead(nn.Module):
         dim: width of the text vector.
         classes: how many classes there are.
         dropout: share of coordinates dropped while training.
+        outputs: how many numbers it gives; None for a logit of each class.
     """
 
-    def __init__(self, dim: int, classes: int, *, dropout: float = 0.1) -> None:
+    def __init__(self, dim: int, classes: int, *, dropout: float = 0.1, outputs: int | None = None) -> None:
         super().__init__()
         _check_classes("LinearHead", classes)
         if not 0 <= dropout < 1:
             raise SettingError(f"LinearHead: dropout must be at least 0 and below 1, got {dropout}; try 0.1.")
         self.classes = classes
         self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(dim, classes)
+        self.linear = nn.Linear(dim, outputs or classes)
 
     def describe(self) -> HeadSpec:
         """The head in the model card."""

@@ -29,21 +29,27 @@ class PairHeadSpec(TypedDict, total=False):
 
 
 class SharedLayer(nn.Module):
-    r"""One layer in front of the heads of all tasks: :math:`\tanh(W z + b)`, (n, d) -> (n, d).
+    r"""A dense layer in front of heads, of all tasks or of one: :math:`\tanh(W z + b)`, (n, d) -> (n, d).
 
-    It keeps a small task from changing the encoder alone: its gradients pass through a layer that all tasks share.
+    One that all tasks share keeps a small task from changing the encoder alone: its gradients pass through a layer that
+    the other tasks train, too.
 
     Args:
         dim: width of the text vector.
+        before: share of the coordinates of z that are dropped while training.
+        inside: share of the coordinates of W z + b that are dropped while training.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, *, before: float = 0.0, inside: float = 0.0) -> None:
         super().__init__()
+        for dropout in (before, inside):
+            _check("SharedLayer", dim, dropout)
+        self.before, self.inside = nn.Dropout(before), nn.Dropout(inside)
         self.linear = nn.Linear(dim, dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(n, d) -> (n, d)."""
-        return torch.tanh(self.linear(vectors))
+        return torch.tanh(self.inside(self.linear(self.before(vectors))))
 
 
 class ConcatHead(nn.Module):

@@ -63,8 +63,13 @@ class TaskCard:
 
     @property
     def outputs(self) -> int:
-        """How many numbers the head gives."""
+        """How many numbers a row gets: a logit of each class, or a score."""
         return 1 if self.labels is None or self.head.get("kind") == "cosine" else len(self.labels)
+
+    @property
+    def single_logit(self) -> bool:
+        """Whether the head has one logit for two classes, that of the second; the logit of the first is 0."""
+        return bool(self.head.get("single_logit"))
 
     @property
     def thresholds(self) -> dict[str, float] | None:
@@ -87,12 +92,19 @@ class HeadSet(nn.Module):
         dim: width of a text vector.
         cards: the tasks.
         shared: whether there is a shared layer.
+        dropout: of the shared layer, in front of it and inside.
     """
 
-    def __init__(self, dim: int, cards: Sequence[TaskCard], *, shared: bool) -> None:
+    def __init__(
+        self, dim: int, cards: Sequence[TaskCard], *, shared: bool, dropout: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
         super().__init__()
-        self.shared = SharedLayer(dim) if shared else None
+        before, inside = dropout
+        self.shared = SharedLayer(dim, before=before, inside=inside) if shared else None
         self.tasks = nn.ModuleDict({_key(card.name): _make_head(card, dim) for card in cards})
+        self.hidden = nn.ModuleDict(
+            {_key(card.name): _hidden_layers(card, dim) for card in cards if card.head.get("hidden_layers")}
+        )
 
     def forward(self, task: str, vectors: Sequence[Tensor]) -> Tensor:
         """(b, d) vectors of each column of a task -> (b, k).
@@ -103,6 +115,8 @@ class HeadSet(nn.Module):
         seen = list(vectors)
         if self.shared is not None and not isinstance(head, CosineHead):
             seen = [self.shared(column) for column in seen]
+        if _key(task) in self.hidden:
+            seen = [self.hidden[_key(task)](column) for column in seen]
         outputs: Tensor = head(*seen)
         return outputs
 
@@ -117,11 +131,18 @@ def _key(task: str) -> str:
 
 
 def _make_head(card: TaskCard, dim: int) -> LinearHead | PairHead:
-    settings = dict(card.head)
+    settings = {key: value for key, value in card.head.items() if key not in ("hidden_layers", "single_logit")}
+    outputs = 1 if card.single_logit else card.outputs
     if settings.get("kind") == "linear":
         del settings["kind"]
-        return LinearHead(dim, card.outputs, **settings)
-    return make_pair_head(settings, dim, card.outputs)
+        return LinearHead(dim, card.outputs, outputs=outputs, **settings)
+    return make_pair_head(settings, dim, outputs)
+
+
+def _hidden_layers(card: TaskCard, dim: int) -> nn.Sequential:
+    """The further layers of a head."""
+    dropout = float(card.head.get("dropout", 0.0))
+    return nn.Sequential(*(SharedLayer(dim, before=dropout) for _ in range(card.head["hidden_layers"])))
 
 
 class TaskNetwork(nn.Module):
@@ -131,17 +152,22 @@ class TaskNetwork(nn.Module):
         encoder: the text model, without a head of its own.
         cards: the tasks.
         shared: whether one layer stands in front of all heads.
+        dropout: of that layer, in front of it and inside.
         seed: of the heads' first weights.
     """
 
     native = False
 
-    def __init__(self, encoder: TextModel, cards: Sequence[TaskCard], *, shared: bool, seed: int = 0) -> None:
+    def __init__(
+        self, encoder: TextModel, cards: Sequence[TaskCard], *, shared: bool, dropout: tuple[float, float] = (0.0, 0.0),
+        seed: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.encoder = encoder
+        self.cards = {card.name: card for card in cards}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.head = HeadSet(encoder.dim, cards, shared=shared)
+            self.head = HeadSet(encoder.dim, cards, shared=shared, dropout=dropout)
 
     @property
     def network(self) -> Any:
@@ -158,24 +184,24 @@ class TaskNetwork(nn.Module):
         return [*self.encoder.parameters(), *(() if shared is None else shared.parameters())]
 
     def answers(self, task: str, vectors: NDArray[np.float32], columns: Columns) -> NDArray[np.float32]:
-        """(n, k) outputs of a task, from vectors of texts and where the texts of each row are among them."""
+        """(n, k) outputs of a task, from vectors of texts and where the texts of each row are among them.
+
+        A single logit z becomes those of two classes, 0 and z: their softmax is the sigmoid of z.
+        """
         training = self.head.training
         self.head.eval()
         device = next(self.encoder.parameters()).device
-        found = [np.zeros((0, self.outputs(task)), dtype=np.float32)]
+        card = self.cards[task]
+        found = [np.zeros((0, card.outputs), dtype=np.float32)]
         try:
             with torch.inference_mode():
                 for start in range(0, len(columns[0]), ROWS):
                     rows = [torch.from_numpy(vectors[column[start : start + ROWS]]).to(device) for column in columns]
-                    found.append(self.head(task, rows).float().cpu().numpy())
+                    outputs = self.head(task, rows).float().cpu().numpy()
+                    found.append(np.pad(outputs, ((0, 0), (1, 0))) if card.single_logit else outputs)
         finally:
             self.head.train(training)
         return np.concatenate(found)
-
-    def outputs(self, task: str) -> int:
-        """How many numbers a task's head gives."""
-        head: Any = self.head.of(task)
-        return int(head.classes if isinstance(head, LinearHead) else head.outputs)
 
 
 def lay_out(
@@ -391,9 +417,14 @@ def _fill(layers: tuple[nn.Linear, nn.Linear], model: TaskModel, card: TaskCard)
         hidden = shared.linear
     else:
         return False
+    if card.head.get("hidden_layers"):
+        return False
     head: Any = model.network.head.of(card.name)
+    last = head.linear.state_dict()
+    if card.single_logit:
+        last = {name: torch.cat([torch.zeros_like(tensor), tensor]) for name, tensor in last.items()}
     layers[0].load_state_dict(hidden.state_dict())
-    layers[1].load_state_dict(head.linear.state_dict())
+    layers[1].load_state_dict(last)
     return True
 
 

@@ -153,7 +153,8 @@ class TasksPlan:
         built = open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"), name=encoder)
         cards = [task.card for task in self.tasks]
         seed = stream(recipe.seed, "heads") % 2**62
-        network = TaskNetwork(built.model, cards, shared=recipe.shared_layer, seed=seed)
+        dropout = recipe.shared_dropout.before, recipe.shared_dropout.inside
+        network = TaskNetwork(built.model, cards, shared=recipe.shared_layer, dropout=dropout, seed=seed)
         for task in self.tasks:
             center_scores(task, built, network)
         return TasksRun(self, built, network, accelerator, precision, list(built.notes))
@@ -366,6 +367,8 @@ def _tasks_of_step(recipe: TaskRecipe) -> int:
     elif len(trained) < 2:
         why = f"schedule.weights leaves {trained[0]!r} alone to train"
         remedy += ", or give another task a weight above 0"
+    elif recipe.encoder.frozen and not recipe.shared_layer:
+        why = "encoder.frozen and no shared layer leave no weights that the tasks share"
     elif table.kind != "round-robin" and accumulate % len(trained) and accumulate > 1:
         raise SettingError(
             f"training.accumulate is {accumulate}, but with gradient surgery every step has as many batches of each of "

@@ -29,7 +29,7 @@ from nearfar.recipe.pair_objectives import CosineMSE
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
 from nearfar.seeds import stream
 from nearfar.training import Loader, TaskLoss, Term
-from nearfar.training.loss_module import TASK_VIEWS, ScoreError
+from nearfar.training.loss_module import TASK_VIEWS, ScoreError, SingleLogitLoss
 
 LEVEL_ROWS = 64
 """Training rows by which the outputs of a score are centered."""
@@ -208,6 +208,7 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
         labels = _binary_labels(data.train)
     else:
         labels = data.classes  # those that data.limit leaves out, too: dev and test rows have them
+    _check_single_logit(task, head, labels)
     card = TaskCard(task.name, kind, _described(chosen), metric, labels, low, high)
     return PlannedTask(chosen, row_type, card, data, tuple(f"task {task.name}: {note}" for note in notes))
 
@@ -280,11 +281,30 @@ def _check_head(task: Task, head: str, train: Records) -> None:
         raise SettingError(
             f"task {task.name!r}: head.symmetric is a setting of the joint heads, and head.kind is {head!r}; remove it."
         )
+    if head == "cosine" and task.head.hidden_layers:
+        raise SettingError(
+            f"task {task.name!r}: head.hidden_layers is {task.head.hidden_layers}, and the cosine has no layers; "
+            "remove it, or choose 'concat'."
+        )
     if head != "concat" and (task.head.difference or task.head.product):
         key = "difference" if task.head.difference else "product"
         raise SettingError(
             f"task {task.name!r}: head.{key} is a setting of 'concat', and head.kind is {head!r}; remove it."
         )
+
+
+def _check_single_logit(task: Task, head: str, labels: tuple[str, ...] | None) -> None:
+    if not task.head.single_logit:
+        return
+    why = None
+    if head == "cosine":
+        why = "a cosine head has no logits"
+    elif labels is None:
+        why = "the task has scores"
+    elif len(labels) != 2:
+        why = f"there are {len(labels)}: {', '.join(labels[:6])}{' ...' if len(labels) > 6 else ''}"
+    if why is not None:
+        raise SettingError(f"task {task.name!r}: head.single_logit is for two classes, and {why}; remove it.")
 
 
 def _metric(task: Task, row_type: RowType, head: str) -> Any:
@@ -303,7 +323,8 @@ def _described(task: Task) -> dict[str, Any]:
     """The head as the card has it."""
     settings = {"cosine": (), "linear": ("dropout",), "concat": ("dropout", "difference", "product")}
     names = settings.get(task.head.kind, ("dropout", "symmetric"))  # the others are joint heads
-    return {"kind": task.head.kind, **{name: getattr(task.head, name) for name in names}}
+    more = [name for name in ("hidden_layers", "single_logit") if getattr(task.head, name)]
+    return {"kind": task.head.kind, **{name: getattr(task.head, name) for name in (*names, *more)}}
 
 
 def _binary_labels(records: Records) -> tuple[str, str]:
@@ -339,6 +360,8 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
         weight = task.head_weight if terms else 1.0
         if graded:
             terms = [Term("mse", weight, ScoreError(), "logits"), *terms]
+        elif card.single_logit:
+            terms = [Term("binary_cross_entropy", weight, SingleLogitLoss(), "logits"), *terms]
         else:
             made, _ = build_terms(CrossEntropy(), classes=card.labels or (), dim=dim, labels=labels, seed=seed)
             terms = [replace(made[0], weight=weight), *terms]
@@ -357,6 +380,8 @@ def _check_views(planned: PlannedTask, terms: list[Term]) -> None:
             why = "it cannot serve one of several tasks; choose another"
         elif term.view == "logits" and card.labels is None:
             why = "it needs classes, and the pairs have scores; leave the objective out for the squared error"
+        elif term.view == "logits" and card.single_logit:
+            why = "it needs a logit of each class; remove head.single_logit, or leave the objective out"
         elif term.view == "logits" and card.head["kind"] == "cosine":
             why = "it trains a head, and a cosine has nothing to train; choose the head concat or joint"
         elif term.view in ("text", "tokens") and (card.labels is None or card.reads == "apart"):

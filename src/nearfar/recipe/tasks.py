@@ -52,7 +52,29 @@ class TaskHead:
             'cross-encoder in both orders; "auto" is linear for texts and joint for pairs.'
         ),
     ] = "auto"
-    dropout: Annotated[float, Key("The dropout probability in front of the head.", at_least=0, below=1)] = 0.1
+    dropout: Annotated[
+        float,
+        Key(
+            "The dropout probability in front of the head, behind the shared layer if there is one.",
+            at_least=0,
+            below=1,
+        ),
+    ] = 0.1
+    hidden_layers: Annotated[
+        int,
+        Key(
+            "Further linear layers with tanh in front of the head, as wide as the embedding and with the same dropout.",
+            at_least=0,
+            at_most=16,
+        ),
+    ] = 0
+    single_logit: Annotated[
+        bool,
+        Key(
+            "Whether two classes have one logit, trained with binary cross-entropy, instead of one each, trained with "
+            "cross-entropy."
+        ),
+    ] = False
     difference: Annotated[bool, Key('Whether "concat" also has the absolute difference of the embeddings.')] = False
     product: Annotated[bool, Key('Whether "concat" also has the product of the embeddings.')] = False
     symmetric: Annotated[
@@ -62,6 +84,18 @@ class TaskHead:
             "order, as published."
         ),
     ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedDropout:
+    """Dropout at the shared layer; that behind it is the dropout of each head."""
+
+    before: Annotated[
+        float, Key("The dropout probability in front of the shared layer, of the text embedding.", at_least=0, below=1)
+    ] = 0.0
+    inside: Annotated[
+        float, Key("The dropout probability between its linear layer and its tanh.", at_least=0, below=1)
+    ] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +245,9 @@ class TaskRecipe:
     shared_layer: Annotated[bool, Key("Whether all tasks share a linear layer with tanh in front of their heads.")] = (
         False
     )
+    shared_dropout: Annotated[
+        SharedDropout, Key("Dropout at the shared layer; that behind it is the dropout of each head.")
+    ] = field(default_factory=SharedDropout)
     batches: Annotated[TaskBatches, Key("Batch size and composition.")] = field(default_factory=TaskBatches)
     schedule: Annotated[TaskSchedule, Key("The task schedule: which task the next batch is from.")] = field(
         default_factory=TaskSchedule
@@ -280,6 +317,11 @@ def _check(recipe: TaskRecipe, where: str, lines: Sequence[int | None]) -> None:
     elif not any(task.weight for task in recipe.task):
         message = f"the weights of all tasks ({', '.join(places)}) sum to zero, so that nothing would be learned"
         report(message, "Give at least one [[task]] a weight above 0.", lines[0])
+    if not recipe.shared_layer:
+        dropout = {"before": recipe.shared_dropout.before, "inside": recipe.shared_dropout.inside}
+        for key in (key for key, value in dropout.items() if value):
+            message = f"shared_dropout.{key} is {dropout[key]}, but there is no shared layer"
+            report(message, "Write shared_layer = true, or set the dropout of each task in its head.")
     training = recipe.training
     if training.metric != "auto":
         message = f"training.metric is {training.metric!r}, but the mean of the tasks' scores selects the best weights"
