@@ -32,8 +32,7 @@ def check(
     json_: options.Json = False,
 ) -> None:
     """Check a data file: rows, classes, lengths, duplicates, and everything that is wrong with it."""
-    from rich.console import Console
-
+    from nearfar.cli.options import open_console
     from nearfar.data import Layout, examine
 
     layout = Layout(text=text, pair=pair, label=label, score=score)
@@ -45,7 +44,7 @@ def check(
         values = {**result.to_dict(), "token_lengths": counts}
         sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
         raise typer.Exit(1 if result.problems else 0)
-    console = Console()
+    console = open_console()
     if result.rows or not result.structural:
         console.print(_summary(result, lengths, encoder), markup=False, highlight=False)
     if result.problems:

@@ -34,9 +34,7 @@ def embed(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Compute embeddings: a NumPy file with one float32 row per text."""
-    from rich.console import Console
-
-    from nearfar.cli.options import check_target, handling
+    from nearfar.cli.options import check_target, handling, open_console
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.encoding import load
@@ -55,7 +53,7 @@ def embed(
         check_target(out, overwrite=overwrite)
     loaded = load(model)
     rows = Windows(source, Layout(text=text), invalid=choice, size=WINDOW)
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     with console.status("checking the rows") if console.is_terminal else nullcontext():
         survey = rows.survey()
     predictor_of(loaded).check(survey.first)  # refuses single texts for a model of pairs before the work

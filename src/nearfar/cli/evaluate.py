@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nearfar.cli import options
-from nearfar.cli.options import handling, print_json, print_notes
+from nearfar.cli.options import handling, open_console, print_json, print_notes
 from nearfar.errors import DataError, Problem, SettingError, counted
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def suite_command(
     if as_json:
         sys.stdout.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     else:
-        Console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
+        open_console().print(_table(report, f"{model_name}: Spearman's correlation of cosine and score × 100"))
     notes += [f"{name}: {score.warning}" for name, score in report.sets.items() if score.warning]
     print_notes(notes)
 
@@ -184,15 +183,12 @@ def _evaluate_task(
     title = f"{card.name}, {records.source}: {len(records):,} rows"
     _show(report, title, as_json=as_json, **({"mistakes": wrong} if mistakes else {}))
     if mistakes and not as_json:
-        from rich.console import Console
-
-        Console().print(_mistakes_table(wrong, card, len(records)))
+        open_console().print(_mistakes_table(wrong, card, len(records)))
     print_notes(records.notes, records.source)
 
 
 def _evaluate_recipe_rows(name: str, model: TaskModel, task: str | None, batch_size: int, *, as_json: bool) -> None:
     """All tasks, or one, on the dev and test rows that the saved recipe names."""
-    from rich.console import Console
 
     from nearfar.cli.tables import task_table
     from nearfar.pipeline.output import split_values
@@ -205,7 +201,7 @@ def _evaluate_recipe_rows(name: str, model: TaskModel, task: str | None, batch_s
         print_json({split: split_values(reports, metrics) for split, reports in splits.items()})
     else:
         for split, reports in splits.items():
-            Console().print(task_table(split, reports, metrics))
+            open_console().print(task_table(split, reports, metrics))
     print_notes(notes)
 
 
@@ -214,11 +210,10 @@ def _show(report: Report, title: str, *, as_json: bool, **more: object) -> None:
     if as_json:
         print_json({**report.to_dict(), **more})
         return
-    from rich.console import Console
 
     from nearfar.cli.tables import report_table
 
-    Console().print(report_table(report, title))
+    open_console().print(report_table(report, title))
 
 
 def _file_or_suite(source: str | None, suite: str | None, data: str | None, others: dict[str, Any]) -> str:

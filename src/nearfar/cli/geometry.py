@@ -39,11 +39,9 @@ def geometry(
     json_: options.Json = False,
 ) -> None:
     """Measure the embedding space of a model: alignment, uniformity, anisotropy, effective rank, cosines, layers."""
-    from rich.console import Console
-
     from nearfar.cli.embed import WINDOW
     from nearfar.cli.geometry_tables import geometry_tables
-    from nearfar.cli.options import handling, one_standard_input, print_notes
+    from nearfar.cli.options import handling, one_standard_input, open_console, print_notes
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout, read
     from nearfar.encoding import load
@@ -78,7 +76,7 @@ def geometry(
         values = {"file": source, "pairs": pairs, "before": first, "model": spaces[-1].to_dict()}
         sys.stdout.write(json.dumps(values, ensure_ascii=False, indent=2) + "\n")
     else:
-        Console().print(geometry_tables(spaces, source))
+        open_console().print(geometry_tables(spaces, source))
     print_notes(notes)
 
 

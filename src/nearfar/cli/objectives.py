@@ -14,13 +14,14 @@ from nearfar.errors import SettingError, did_you_mean
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.cli.options import open_console
+
 
 def objectives(
     name: Annotated[str | None, typer.Argument(help="One objective, with all its settings.")] = None,
     json_: options.Json = False,
 ) -> None:
     """List the training objectives, the data they read, and their papers."""
-    from rich.console import Console
     from rich.table import Table
 
     from nearfar.recipe import OBJECTIVES
@@ -36,7 +37,7 @@ def objectives(
     if json_:
         sys.stdout.write(json.dumps(descriptions, ensure_ascii=False, indent=2) + "\n")
         return
-    console = Console()
+    console = open_console()
     if name is not None:
         _print_one(console, name, descriptions[name])
         return

@@ -8,12 +8,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from nearfar.errors import OutputError, SettingError
 from nearfar.files import atomic
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DATA_HELP = (
     "CSV, TSV, JSONL, JSON or .txt (also .gz), Parquet, a folder saved by datasets, hub:NAME, sample:helpdesk, "
@@ -47,6 +50,13 @@ Task = Annotated[
 OutLines = Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A console that prints texts, labels and file names as they are: no markup, and ``:100`` is no emoji."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, width=width, markup=False, emoji=False)
 
 
 def note_former_name(former: str, present: str) -> None:

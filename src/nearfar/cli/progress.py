@@ -9,6 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from nearfar.cli.options import open_console
 from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry, duration
 
 
@@ -27,7 +28,7 @@ class EmbeddingProgress:
         self.lines = lines
         self.done = self.printed = start
         self.began = time.perf_counter()
-        console = Console(stderr=True)
+        console = open_console(stderr=True)
         self.bar: Progress | None = None
         if console.is_terminal:
             speed = TextColumn("{task.fields[speed]} texts/s  {task.fields[left]} left")
@@ -66,7 +67,7 @@ LINES = 20
 
 def console_callback(console: Console | None = None) -> Callback:
     """What shows a run on a console, standard error by default."""
-    console = console or Console(stderr=True)
+    console = console or open_console(stderr=True)
     return LiveBar(console) if console.is_terminal else PlainLog(console)
 
 

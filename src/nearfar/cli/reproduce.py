@@ -14,6 +14,7 @@ from nearfar.errors import DataError, Problem, SettingError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.cli.options import open_console
     from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.published import Paper, PublishedTable
     from nearfar.experiments.published.comparison import Line
@@ -147,7 +148,6 @@ def _together(
     data: DataFolder, out: Path, options: TableOptions, executor: LocalExecutor, *, retry_failed: bool, dry_run: bool
 ) -> None:
     """A table whose contenders train several tasks at once."""
-    from rich.console import Console
     from rich.table import Column, Table
 
     from nearfar.cli.study_actions import say, watch
@@ -170,7 +170,7 @@ def _together(
             f"{len(planned.trials)} trials: {len(states.done)} there, {len(states.failed)} failed, {left} to run"
         )
         return
-    watcher = watch(Console(stderr=True), _task_trial_line)
+    watcher = watch(open_console(stderr=True), _task_trial_line)
     ran = run_table(ready, out, folder, watcher, executor, retry_failed=retry_failed)
     if not ran:
         _say(["all trials of this table are there; nothing ran"])
@@ -197,10 +197,9 @@ def _task_trial_line(record: Record) -> str:
 
 
 def _console() -> Console:
-    from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    console = open_console()
+    return console if console.is_terminal else open_console(width=WIDTH)
 
 
 def _studies(

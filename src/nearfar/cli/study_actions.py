@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
+from nearfar.cli.options import open_console
 from nearfar.errors import counted
 from nearfar.evaluation.geometry import MEASURES
 from nearfar.experiments.comparisons import compare_all, overall, verdict
@@ -30,7 +31,7 @@ DECIMALS = 4
 
 def study_run_command(path: Path, out: Path | None, executor: Executor, *, retry_failed: bool) -> None:
     """Run a study, and show its table."""
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     folder = folder_of(path, out)
     watcher = watch(console)
     outcome = run_study(path, folder, watcher, executor, retry_failed=retry_failed)
@@ -44,11 +45,11 @@ def study_show_command(folder: Path) -> None:
     """Print the table and the verdicts of a study."""
     show(folder, _wide())
     plan, records = read_plan(folder), read_records(folder)
-    _failures([record for record in records if not record.done], Console(stderr=True))
+    _failures([record for record in records if not record.done], open_console(stderr=True))
     left = len(plan.cells) - len(records)
     if left:
         has = "has" if left == 1 else "have"
-        say(Console(stderr=True), f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet")
+        say(open_console(stderr=True), f"{left:,} of {counted(len(plan.cells), 'trial')} {has} not run yet")
 
 
 def say(console: Console, text: str) -> None:
@@ -245,8 +246,8 @@ def _failures(failed: Sequence[Record], console: Console) -> None:
 
 def _wide() -> Console:
     """Standard output; a file or a pipe has no width that a table must keep to."""
-    console = Console(markup=False)  # names of contenders may have brackets
-    return console if console.is_terminal else Console(width=WIDTH, markup=False)
+    console = open_console()  # names of contenders may have brackets
+    return console if console.is_terminal else open_console(width=WIDTH)
 
 
 def _has(scores: dict[tuple[str, str, int, int], float], name: str) -> bool:

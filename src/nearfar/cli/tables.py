@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -13,6 +12,8 @@ from nearfar.evaluation import ClassReport, PairReport, RankingReport, Report, S
 
 SHOWN = 20
 """The most classes of a confusion matrix that is printed."""
+CONFUSIONS = 15
+"""The most confusions that are listed."""
 
 
 def report_table(report: Report, title: str) -> RenderableType:
@@ -40,23 +41,41 @@ def _remark(report: Report) -> str | None:
 
 
 def class_table(report: ClassReport, title: str) -> RenderableType:
-    """Scores of all classes, of each class, and the confusion matrix."""
+    """Scores of all classes, of each class, and the confusion matrix, or the most frequent confusions of many classes."""
     scores = Table("class", *(Column(name, justify="right") for name in ("precision", "recall", "F1", "texts")))
     for name, row in report.per_class.items():
-        scores.add_row(escape(name), *(f"{row[key]:.4f}" for key in ("precision", "recall", "f1")), f"{row['texts']:,}")
+        figures = [f"{row[key]:.4f}" if row["texts"] else "-" for key in ("precision", "recall", "f1")]
+        scores.add_row(Text(name), *figures, f"{row['texts']:,}")
     scores.add_section()
     for name, value in report.scores.items():
         scores.add_row(name, "", "", f"{value:.4f}", f"{report.rows:,}")
     heading = Text(title, style="italic")
     if len(report.classes) > SHOWN:
-        return Group(heading, scores)
-    confusion = Table("", *(Column(escape(name), justify="right") for name in report.classes))
+        return Group(heading, scores, *_confusions(report))
+    confusion = Table("", *(Column(Text(name), justify="right") for name in report.classes))
     for place, name in enumerate(report.classes):
         counts = enumerate(report.confusion[place])
-        cells = (f"[bold]{count}[/bold]" if place == column else str(count) for column, count in counts)
-        confusion.add_row(escape(name), *cells)
+        cells = (Text(str(count), style="bold" if place == column else "") for column, count in counts)
+        confusion.add_row(Text(name), *cells)
     legend = Text("confusion matrix: rows are true classes, columns predictions", style="italic")
     return Group(heading, scores, legend, confusion)
+
+
+def _confusions(report: ClassReport) -> list[RenderableType]:
+    """The most frequent confusions, in place of a matrix that is too wide to read."""
+    errors = sorted(
+        (-count, true, predicted)
+        for true, row in enumerate(report.confusion)
+        for predicted, count in enumerate(row)
+        if count and true != predicted
+    )
+    if not errors:
+        return []
+    table = Table("true class", "predicted", Column("texts", justify="right"))
+    for count, true, predicted in errors[:CONFUSIONS]:
+        table.add_row(Text(report.classes[true]), Text(report.classes[predicted]), f"{-count:,}")
+    more = f"; {len(errors) - CONFUSIONS:,} more are not shown" if len(errors) > CONFUSIONS else ""
+    return [Text(f"most frequent confusions{more}", style="italic"), table]
 
 
 def task_table(split: str, reports: Mapping[str, Report], metrics: Mapping[str, str]) -> Table:

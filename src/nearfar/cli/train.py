@@ -16,6 +16,7 @@ from nearfar.errors import OutputError, Problem, RecipeError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.cli.options import open_console
     from nearfar.pipeline import Summary
     from nearfar.recipe import Override, Recipe
     from nearfar.recipe.tasks import TaskRecipe
@@ -90,12 +91,11 @@ def train(
             sys.stderr.write(f"note: {note}\n")
         sys.stdout.write(plan.recipe_text())
         return
-    from rich.console import Console
 
     from nearfar.cli.progress import console_callback
     from nearfar.pipeline import train
 
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     summary = train(recipe, out, resume=resume, overwrite=overwrite, callbacks=[console_callback(console)])
     if summary.progress is not None and os.environ.get("RANK", "0") == "0":
         show_summary(summary, console)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from nearfar.cli.options import open_console
     from nearfar.experiments.tune import Tuned
 
 
@@ -41,7 +42,6 @@ def tune(
     workers: options.Workers = None,
 ) -> None:
     """Compare objectives on a labeled file within a time budget, and train the best one on all of it."""
-    from rich.console import Console
 
     from nearfar.cli.progress import console_callback
     from nearfar.cli.study_actions import Bar, say, trial_line
@@ -73,7 +73,7 @@ def tune(
         vectors=bi_encoder or vectors,
         settings=tuple(overrides),
     )
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     watcher = Bar(console, trial_line) if console.is_terminal else TuneLines(console)
     tuned = experiment.tune(request, watcher, LocalExecutor(workers), callbacks=[console_callback(console)])
     page = write_report(tuned)
@@ -111,12 +111,11 @@ def write_report(tuned: Tuned) -> Path:
 
 def show(tuned: Tuned) -> None:
     """Print the table of all contenders, and the conclusion."""
-    from rich.console import Console
 
     from nearfar.cli.study_actions import WIDTH, say
 
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDTH)
+    console = open_console()
+    console = console if console.is_terminal else open_console(width=WIDTH)
     if tuned.judged:
         console.print(ranking(tuned))
     for sentence in tuned.sentences:
