@@ -18,12 +18,15 @@ Every message says what was given, what is allowed, and what to try.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 SHOWN = 200
 """Problems that a message lists; further ones are counted."""
+SAME = 5
+"""Problems of one kind that a message lists; of more than that the first ones are listed, the others are counted."""
 
 MEMORY = "memory:"
 """Prefix of the name of data in memory, as opposed to a file: ``memory:train``."""
@@ -121,10 +124,23 @@ class Interrupted(NearfarError):
 
 
 def problem_list(problems: Sequence[Problem]) -> str:
-    """All problems, one per line, with their number if there are several."""
-    lines = [str(problem) for problem in problems[:SHOWN]]
-    if len(problems) > SHOWN:
-        lines.append(f"... and {len(problems) - SHOWN:,} more ('nearfar check FILE --json' lists every one).")
+    """All problems, one per line, with their number if there are several; those of one kind that repeat are counted."""
+    kinds: dict[tuple[str, str | None, str], list[Problem]] = {}
+    for problem in problems:
+        kind = re.sub(r"[0-9][0-9,.a-f]*|'[^']*'", "#", problem.message)
+        kinds.setdefault((problem.where, problem.column, kind), []).append(problem)
+    listed: list[Problem | str] = []
+    for same in kinds.values():
+        few = same if len(same) <= SAME else same[: SAME - 2]
+        listed += few
+        if rest := same[len(few) :]:
+            numbers = [f"{problem.line:,}" for problem in rest[:8] if problem.line is not None]
+            more = ", ..." if len(rest) > len(numbers) else ""
+            places = f": {unit_of(rest[0].where)}s {', '.join(numbers)}{more}" if numbers else ""
+            listed.append(f"{rest[0].where}: {len(rest):,} more of this kind{places}.")
+    lines = [str(problem) for problem in listed[:SHOWN]]
+    if len(listed) > SHOWN:
+        lines.append(f"... and {len(listed) - SHOWN:,} more ('nearfar check FILE --json' lists every one).")
     if len(problems) > 1:
         lines.append(f"{len(problems):,} problems in all.")
     return "\n".join(lines)

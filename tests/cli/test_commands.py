@@ -366,3 +366,60 @@ def test_former_names_of_keys_are_noted_once(folder, monkeypatch):
     assert errors.count("note: batches.words is now batches.shingle_size") == 1
     assert "shingle_size = 2" in out
     assert "\nwords = " not in out
+
+
+def test_texts_of_users_are_printed_as_they_are(folder, tmp_path):
+    """No emoji for a line number or a label between colons, no markup for brackets."""
+    lines = ["text,label", *(f"text {number},a" for number in range(98)), ",b", "other,b"]
+    Path("h.csv").write_text("\n".join(lines) + "\n")
+    code, out, _ = call("check", "h.csv", "--encoder", "none")
+    assert code == 1
+    assert "h.csv:100: column 'text'" in out
+    rows = [
+        {"text": text, "label": label}
+        for text, label in (("one", ":smile:"), ("two", "[bold]b[/bold]"), ("three", ":100:"))
+    ]
+    Path("emoji.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
+    arguments = ("--encoder", "toy", "--out", str(tmp_path / "m"), "--set", "training.precision=fp32")
+    assert call("train", "emoji.jsonl", *arguments)[0] == 0
+    code, out, _ = call("evaluate", str(tmp_path / "m"), "emoji.jsonl")
+    assert code == 0
+    assert all(row["label"] in out for row in rows)
+
+
+def test_many_classes_have_a_list_of_confusions(tmp_path):
+    """In place of a matrix that nobody can read; classes without texts have no scores of 0."""
+    from rich.console import Console
+
+    from nearfar.cli.tables import class_table
+    from nearfar.evaluation import class_report
+
+    truth, predicted = np.array([0, 0, 0, 1, 2]), np.array([1, 1, 2, 1, 2])
+    report = class_report(truth, predicted, tuple(f"class {number}" for number in range(25)))
+    console = Console(file=io.StringIO(), width=120)
+    console.print(class_table(report, "title"))
+    out = console.file.getvalue()
+    assert "most frequent confusions" in out
+    shown = [line.replace("│", " ").split() for line in out.splitlines()]
+    assert ["class", "0", "class", "1", "2"] in shown
+    assert ["class", "24", "-", "-", "-", "0"] in shown
+
+
+def test_files_of_offices_are_read_by_the_commands(tmp_path):
+    """Windows-1252 by detection and by name, the same rows as from UTF-8."""
+    content = "sep=;\ntext;label\nGröße;a\nnée;b\n;\n"
+    for encoding, flags in (("cp1252", ()), ("cp1252", ("--encoding", "cp1252")), ("utf-16", ())):
+        Path("office.csv").write_bytes(content.encode(encoding))
+        code, out, _ = call("check", "office.csv", "--encoder", "none", "--json", *flags)
+        assert code == 0
+        assert json.loads(out)["classes"] == {"a": 1, "b": 1}
+    code, _, errors = call("check", "office.csv", "--encoding", "nonsense")
+    assert code != 0
+    assert "is no encoding of text" in errors
+
+
+def test_questions_with_answers_are_pairs(tmp_path):
+    """The second column is not dropped without a word."""
+    Path("qa.csv").write_text("question,answer\nwho?,me\nwhen?,now\n")
+    code, out, _ = call("check", "qa.csv", "--encoder", "none", "--json")
+    assert (code, json.loads(out)["shape"]) == (0, "pairs")

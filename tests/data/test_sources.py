@@ -75,7 +75,7 @@ def test_sources_that_name_nothing(source: str) -> None:
 
 def test_unknown_ending(tmp_path: Path) -> None:
     """A format that is not supported lists those that are."""
-    for name in ("a.xlsx", "a", "a.parquet.gz"):
+    for name in ("a.doc", "a", "a.parquet.gz", "a.xlsx.gz"):
         (tmp_path / name).write_text("x")
         problem = only(str(tmp_path / name))
         assert "not supported" in problem.message
@@ -133,11 +133,11 @@ def test_folder_that_cannot_be_looked_into(tmp_path: Path, monkeypatch: pytest.M
 def test_folder_of_something_else(tmp_path: Path) -> None:
     """A folder that datasets did not save is refused, with the files in it that could be read."""
     (tmp_path / "a.csv").write_text("text\nx\n")
-    (tmp_path / "b.xlsx").write_text("x")
+    (tmp_path / "b.doc").write_text("x")
     problem = only(str(tmp_path))
     assert "not one saved by datasets" in problem.message
     assert "a.csv" in problem.remedy
-    assert "b.xlsx" not in problem.remedy
+    assert "b.doc" not in problem.remedy
 
 
 def test_a_file_has_no_splits(tmp_path: Path) -> None:

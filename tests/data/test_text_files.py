@@ -13,7 +13,7 @@ import pytest
 
 from nearfar.data import Layout, Records, read, rows
 from nearfar.data.values import MAX_PROBLEMS
-from nearfar.errors import DataError, Problem
+from nearfar.errors import DataError, Problem, SettingError
 
 
 def put(folder: Path, name: str, content: str | bytes) -> str:
@@ -222,7 +222,7 @@ def test_not_utf8(tmp_path: Path, name: str) -> None:
     assert "0xe9" in problems[0].message
     assert f"offset {content.index(0xE9)} " in problems[0].message
     assert f"offset {content.index(b'na') + 2} " in problems[1].message
-    assert "iconv" in problems[0].remedy
+    assert "--encoding" in problems[0].remedy
 
 
 def test_not_utf8_after_a_byte_order_mark(tmp_path: Path) -> None:
@@ -239,16 +239,71 @@ def test_what_stands_around_a_faulty_byte_is_shown(tmp_path: Path) -> None:
 
 def test_not_utf8_inside_quotes(tmp_path: Path) -> None:
     """A faulty line inside a quoted field does not throw off the rows after it."""
-    assert only(put(tmp_path, "a.csv", b'text,label\n"a\n\xff\nb",x\nc,y\n')).line == 3
+    content = 'text,label\n"é\n?\nb",x\nc,y\n'.encode().replace(b"?", b"\xff")
+    assert only(put(tmp_path, "a.csv", content)).line == 3
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.txt"])
-def test_wide_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> None:
-    """UTF-16 and UTF-32 are recognized by their mark; there is one problem, not thousands."""
-    problem = only(put(tmp_path, name, "text,label\na,b\n".encode(encoding)))
-    assert encoding.upper() in problem.message
-    assert problem.line == 1
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "latin-1"])
+@pytest.mark.parametrize("name", sorted(CONTENT))
+def test_encodings_of_offices_are_recognized_and_said(tmp_path: Path, name: str, encoding: str) -> None:
+    """The same rows as from UTF-8, with one note on what was assumed; and without it where the encoding is named."""
+    content = CONTENT[name].replace("one", "Größe, née")
+    if name.endswith(("csv", "tsv")):
+        content = content.replace("Größe, née", "Größe née")
+    raw, utf8 = content.encode(encoding), read(put(tmp_path, name, content))
+    records = read(put(tmp_path, name, raw))
+    assert (records.texts, records.labels, records.lines) == (utf8.texts, utf8.labels, utf8.lines)
+    (note,) = records.notes
+    assert ("UTF-" if "utf" in encoding else "Windows-1252") in note
+    named = read(put(tmp_path, name, raw), Layout(encoding=encoding))
+    assert (named.texts, named.notes) == (utf8.texts, ())
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ("привет, как дела сегодня\n".encode("cp1251"), "not UTF-8"),
+        ("你好，今天天气怎么样\n".encode("gb18030"), "not UTF-8"),
+        ("Größe\n".encode() + "Größe\n".encode("cp1252"), "not UTF-8"),
+        ("Größe\n".encode("cp1252") + "Größe\n".encode(), "mixes encodings"),
+        (b"a\x81b\xe4 word\n", "not UTF-8"),
+    ],
+)
+def test_no_encoding_is_assumed_where_it_would_be_a_guess(tmp_path: Path, raw: bytes, words: str) -> None:
+    """Other alphabets, damaged UTF-8 and mixtures are refused; the remedy is to name the encoding."""
+    problem = only(put(tmp_path, "a.txt", raw))
+    assert words in problem.message
+    assert "--encoding" in problem.remedy
+
+
+def test_a_named_encoding_is_used_and_checked(tmp_path: Path) -> None:
+    """Another alphabet is read where its encoding is named; bytes it does not have and unknown names are refused."""
+    assert read(put(tmp_path, "a.txt", "привет\n".encode("cp1251")), Layout(encoding="cp1251")).texts == (["привет"],)
+    assert only(put(tmp_path, "a.txt", b"ok\n\x80\x80\n"), Layout(encoding="ascii")).line == 2
+    for name in ("cp12520", "base64", "\0"):
+        with pytest.raises(SettingError, match="is no encoding of text"):
+            read(put(tmp_path, "a.txt", "a\n"), Layout(encoding=name))
+
+
+def test_csv_files_of_excel(tmp_path: Path) -> None:
+    """The separator that Excel writes on a line of its own, and rows of empty fields, which are blank."""
+    content = "sep=;\r\ntext;label\r\none, two;x\r\n;;\r\n;\r\nthree;y\r\n"
+    with pytest.raises(DataError):  # two separators are three fields
+        read(put(tmp_path, "a.csv", content.replace(";;", "four;z;")))
+    records = read(put(tmp_path, "a.csv", content))
+    assert (records.texts, records.labels, records.lines) == ((["one, two", "three"],), ["x", "y"], [3, 6])
+    assert records.notes == ("2 blank lines skipped",)
+
+
+def test_repeated_problems_are_counted(tmp_path: Path) -> None:
+    """The first ones of a kind are shown, the others are counted with their lines."""
+    with pytest.raises(DataError) as caught:
+        read(put(tmp_path, "a.csv", "text,label\né,b\n".encode() + b"x\xff,a\n" * 150))
+    assert len(caught.value.problems) == 150
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5
+    assert "147 more of this kind: lines 6, 7, 8" in lines[3]
+    assert lines[4] == "150 problems in all."
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ def check(
     pair: options.Pair = None,
     label: options.Label = None,
     score: options.Score = None,
+    encoding: options.Encoding = None,
     encoder: Annotated[
         str | None, typer.Option(help="Encoder whose tokens are counted; 'none' leaves token lengths out.")
     ] = "minilm",
@@ -35,7 +36,7 @@ def check(
     from nearfar.cli.options import open_console
     from nearfar.data import Layout, examine
 
-    layout = Layout(text=text, pair=pair, label=label, score=score)
+    layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding)
     encoder = None if encoder in (None, "", "none") or source == "-" else encoder
     result = examine(source, layout)
     lengths = _token_lengths(source, layout, encoder, result) if encoder else None

@@ -28,6 +28,7 @@ def embed(
     source: options.Data,
     out: Annotated[str, typer.Option("--out", help="A .npy file, or - for standard output.")],
     text: options.Text = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
@@ -52,7 +53,7 @@ def embed(
             return
         check_target(out, overwrite=overwrite)
     loaded = load(model)
-    rows = Windows(source, Layout(text=text), invalid=choice, size=WINDOW)
+    rows = Windows(source, Layout(text=text, encoding=encoding), invalid=choice, size=WINDOW)
     console = open_console(stderr=True)
     with console.status("checking the rows") if console.is_terminal else nullcontext():
         survey = rows.survey()

@@ -84,6 +84,7 @@ def evaluate(
     corpus: Annotated[str | None, typer.Option("--corpus", metavar="FILE", help="Texts to search among.")] = None,
     corpus_text: options.CorpusText = None,
     threshold: options.Threshold = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
     task: options.Task = None,
@@ -101,7 +102,7 @@ def evaluate(
     from nearfar.data import Layout, read
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
-    layout, choice = Layout(text=text, pair=pair, label=label, score=score), handling(invalid)
+    layout, choice = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding), handling(invalid)
     typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
     if suite is None and typed:
         raise SettingError("--data is the folder of --suite; add --suite sts or --suite all, or leave --data out.")

@@ -54,6 +54,7 @@ def mine(
     label: options.Label = None,
     score: options.Score = None,
     corpus_text: options.CorpusText = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
@@ -81,7 +82,7 @@ def mine(
     check_target(out, overwrite=overwrite)
     loaded = load(model)
     require_vectors(loaded)
-    records = read(source, Layout(text=text, pair=pair, label=label, score=score), invalid=choice)
+    records = read(source, Layout(text=text, pair=pair, label=label, score=score, encoding=encoding), invalid=choice)
     notes = [f"{source}: {note}" for note in records.notes]
     documents = None
     if corpus is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DATA_HELP = (
-    "CSV, TSV, JSONL, JSON or .txt (also .gz), Parquet, a folder saved by datasets, hub:NAME, sample:helpdesk, "
+    "CSV, TSV, JSONL, JSON or .txt (also .gz), Parquet, .xlsx, a folder saved by datasets, hub:NAME, sample:helpdesk, "
     "or - for standard input."
 )
 
@@ -32,6 +32,9 @@ Label = Annotated[str | None, typer.Option("--label", help="Column with the clas
 Score = Annotated[str | None, typer.Option("--score", help="Column with a similarity score.")]
 Invalid = Annotated[
     str | None, typer.Option("--invalid", metavar="refuse|drop", help="What to do with rows that cannot be used.")
+]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="Character encoding of text files, such as cp1252; unset: detected.")
 ]
 CorpusText = Annotated[str | None, typer.Option("--corpus-text", help="Column with the text in the corpus.")]
 

@@ -16,6 +16,7 @@ def predict(
     text: options.Text = None,
     pair: options.Pair = None,
     task: options.Task = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
@@ -27,7 +28,7 @@ def predict(
 
     check_target(out, overwrite=overwrite)
     predictor = open_predictor(model, task)
-    records = read(source, Layout(text=text, pair=pair), invalid=handling(invalid), need="text")
+    records = read(source, Layout(text=text, pair=pair, encoding=encoding), invalid=handling(invalid), need="text")
     predictor.check(records)
     predictions = predictor.predict(records.texts, batch_size=batch_size)
     names = ("text_a", "text_b") if predictor.paired else ("text",)
@@ -54,6 +55,7 @@ def score(
     text: options.Text = None,
     pair: options.Pair = None,
     threshold: options.Threshold = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
@@ -71,7 +73,7 @@ def score(
     check_target(out, overwrite=overwrite)
     encoder = load(model)
     require_vectors(encoder)
-    records = read(source, Layout(text=text, pair=pair), invalid=handling(invalid), need="text")
+    records = read(source, Layout(text=text, pair=pair, encoding=encoding), invalid=handling(invalid), need="text")
     if records.shape != "pairs":
         message = f"pairs are scored, and the rows have {counted(len(records.texts), 'text')}"
         raise DataError([Problem(source, message, "Name both columns: --text and --pair.", line=records.lines[0])])

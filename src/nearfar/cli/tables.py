@@ -41,7 +41,7 @@ def _remark(report: Report) -> str | None:
 
 
 def class_table(report: ClassReport, title: str) -> RenderableType:
-    """Scores of all classes, of each class, and the confusion matrix, or the most frequent confusions of many classes."""
+    """Scores of all classes, of each class, and the confusion matrix; of many classes the most frequent confusions."""
     scores = Table("class", *(Column(name, justify="right") for name in ("precision", "recall", "F1", "texts")))
     for name, row in report.per_class.items():
         figures = [f"{row[key]:.4f}" if row["texts"] else "-" for key in ("precision", "recall", "f1")]

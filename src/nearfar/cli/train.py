@@ -43,6 +43,7 @@ def train(
     class_weight: Annotated[
         str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
     ] = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a batch.")] = None,
@@ -71,6 +72,7 @@ def train(
         ("data.label", "--label", label),
         ("data.score", "--score", score),
         ("objective.class_weight", "--class-weight", class_weight),
+        ("data.encoding", "--encoding", encoding),
         ("data.invalid", "--invalid", invalid),
         ("training.epochs", "--epochs", epochs),
         ("batches.size", "--batch-size", batch_size),

@@ -18,6 +18,7 @@ from nearfar.data.table import Columns, Need, Table, check_rows, drop_notes
 from nearfar.data.text_files import (
     Line,
     Row,
+    check_encoding,
     csv_rows,
     json_rows,
     jsonl_rows,
@@ -27,6 +28,7 @@ from nearfar.data.text_files import (
     tsv_rows,
 )
 from nearfar.data.values import Issues
+from nearfar.data.workbooks import workbook_rows
 from nearfar.errors import DataError, Problem, counted
 
 Invalid = Literal["refuse", "drop"]
@@ -55,7 +57,7 @@ def rows(
     issues = Issues(source, problems, notes if notes is not None else [])
 
     def all_rows() -> Iterator[Row]:
-        yield from rows_of(located, columns, issues)
+        yield from rows_of(located, Layout(columns=None if columns is None else tuple(columns)), issues)
         problems.extend(issues.omission(issues.omitted))
 
     return all_rows()
@@ -91,7 +93,7 @@ def read_table(source: str, layout: Layout, *, base: Path | None, need: Need) ->
     """The records of a source with all problems; raises DataError only if there is no such source."""
     located = locate(source, base)
     issues = Issues(source)
-    return check_rows(source, rows_of(located, layout.columns, issues), layout, need, issues)
+    return check_rows(source, rows_of(located, layout, issues), layout, need, issues)
 
 
 def problems_of(table: Table, invalid: Invalid) -> list[Problem]:
@@ -99,24 +101,28 @@ def problems_of(table: Table, invalid: Invalid) -> list[Problem]:
     return table.structure.sorted_problems(*([] if invalid == "drop" else [table.rows]))
 
 
-def rows_of(source: DataSource, columns: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
+def rows_of(source: DataSource, layout: Layout, issues: Issues) -> Iterator[Row]:
     """The rows of a source; after the last one, ``issues`` has all problems of the file."""
-    form, path = source.format, source.path
+    form, path, columns, encoding = source.format, source.path, layout.columns, layout.encoding
+    if encoding is not None:
+        check_encoding(encoding)
     if columns is not None and form not in ("csv", "tsv"):
         issues.notes.append("data.columns has no effect here: only CSV and TSV files can lack column names")
     if form == "hub":
         yield from hub_rows(source.name, source.split, issues)
     elif form == "stdin":
-        yield from _standard_input(issues)
+        yield from _standard_input(issues, encoding)
     else:
         assert path is not None
         if form == "parquet":
             yield from parquet_rows(path, issues)
+        elif form == "xlsx":
+            yield from workbook_rows(path, source.split, issues)
         elif form == "folder":
             yield from folder_rows(path, source.split, issues)
         elif (stream := open_bytes(path, issues)) is not None:
             with closing(stream):
-                lines = read_lines(stream, issues)
+                lines = read_lines(stream, issues, encoding)
                 if form in _TEXT_FORMATS:
                     yield from _TEXT_FORMATS[form](lines, issues)
                 else:
@@ -125,7 +131,7 @@ def rows_of(source: DataSource, columns: Sequence[str] | None, issues: Issues) -
         issues.notes.append(f"{counted(issues.blank, 'blank line')} skipped")
 
 
-def _standard_input(issues: Issues) -> Iterator[Row]:
+def _standard_input(issues: Issues, encoding: str | None) -> Iterator[Row]:
     """JSON Lines if the first line that is not blank begins an object, else one text per line."""
     if sys.stdin is None or sys.stdin.closed:
         issues.add("there is no standard input", "Pipe the texts in, or name a file.")
@@ -133,7 +139,7 @@ def _standard_input(issues: Issues) -> Iterator[Row]:
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None:  # a replacement that has text only
         stream = io.BytesIO(sys.stdin.read().encode("utf-8", "surrogatepass"))
-    lines = read_lines(cast(BinaryIO, stream), issues)
+    lines = read_lines(cast(BinaryIO, stream), issues, encoding)
     first: list[Line] = []
     for line in lines:
         first.append(line)
@@ -185,7 +191,7 @@ class Stream:
         """The valid rows, window by window, from the columns that ``read`` would recognize in the first rows."""
         self._total = total = Table(Issues(self.source), Issues(self.source))
         issues = total.structure
-        rows = rows_of(locate(self.source, self.base), self.layout.columns, issues)
+        rows = rows_of(locate(self.source, self.base), self.layout, issues)
         columns = Columns(rows, self.layout, _NEED, issues)
         if columns.binding is None:
             columns.count()

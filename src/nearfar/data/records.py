@@ -34,6 +34,8 @@ class Layout:
     """The negative of a triplet."""
     query_id: str | None = None
     doc_id: str | None = None
+    encoding: str | None = None
+    """The character encoding of a text file; None detects it."""
 
 
 @dataclass(frozen=True)

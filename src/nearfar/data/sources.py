@@ -11,12 +11,12 @@ from typing import Literal
 
 from nearfar.errors import MEMORY, DataError, Problem, did_you_mean
 
-Format = Literal["csv", "tsv", "jsonl", "json", "txt", "parquet", "folder", "hub", "stdin"]
+Format = Literal["csv", "tsv", "jsonl", "json", "txt", "parquet", "xlsx", "folder", "hub", "stdin"]
 
 SAMPLES = Path(__file__).parent / "samples"
 """Data sets of the package: ``NAME/SPLIT.jsonl``."""
 
-READ = ".csv, .tsv, .jsonl, .ndjson, .json, .txt (each also with .gz), .parquet, a folder saved by datasets"
+READ = ".csv, .tsv, .jsonl, .ndjson, .json, .txt (each also with .gz), .parquet, .xlsx, a folder saved by datasets"
 _FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -25,6 +25,7 @@ _FORMATS: dict[str, Format] = {
     ".json": "json",
     ".txt": "txt",
     ".parquet": "parquet",
+    ".xlsx": "xlsx",
 }
 
 
@@ -80,13 +81,13 @@ def split_remedy(split: str, known: Sequence[str]) -> str:
 def format_of(path: Path) -> Format | None:
     """The format of a file by its suffix.
 
-    >>> format_of(Path("a.JSONL.gz")), format_of(Path("a.parquet")), format_of(Path("a.xlsx"))
+    >>> format_of(Path("a.JSONL.gz")), format_of(Path("a.parquet")), format_of(Path("a.doc"))
     ('jsonl', 'parquet', None)
     """
     name = path.name.lower()
     inner = name.removesuffix(".gz")
     form = _FORMATS.get(Path(inner).suffix)
-    return None if form == "parquet" and inner != name else form
+    return None if form in ("parquet", "xlsx") and inner != name else form
 
 
 def _sample(source: str, name: str, split: str) -> DataSource:
@@ -119,10 +120,10 @@ def _on_disk(source: str, base: Path | None) -> DataSource:
     if form is None:
         suffix = "".join(path.suffixes[-2:]) or "no suffix"
         raise _error(source, f"a file format that is not supported ({suffix})", f"Supported: {READ}.")
-    if split is not None:
+    if split is not None and form != "xlsx":  # which has sheets
         remedy = "Remove '#' and what follows, or name the file of that split."
         raise _error(source, f"a single file has no split {split!r}", remedy)
-    return DataSource(source, form, path)
+    return DataSource(source, form, path, split=split or None)
 
 
 def _check_folder(source: str, path: Path) -> None:

@@ -40,6 +40,7 @@ PAIRS = (
     *(("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("question1", "question2")),
     *(("anchor", "positive"), ("query", "positive"), ("query", "answer"), ("query", "doc"), ("query", "document")),
     *(("query", "passage"), ("premise", "hypothesis"), ("sent0", "sent1"), ("text1", "text2"), ("left", "right")),
+    *(("question", "answer"), ("question", "positive"), ("anchor", "pos"), ("query", "pos"), ("question", "pos")),
 )
 TRIPLETS = (("sent0", "sent1", "hard_neg"), ("premise", "entailment", "contradiction"))
 """In addition to any of the anchors with ``positive`` or ``pos`` and with ``negative`` or ``neg``."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, AnyStr, BinaryIO, NamedTuple, cast
 
 from nearfar.data.values import Issues
-from nearfar.errors import counted
+from nearfar.errors import SettingError, counted
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # in collections.abc from Python 3.12
@@ -23,20 +24,22 @@ from collections.abc import Sequence
 from itertools import chain
 
 UTF8_MARK = b"\xef\xbb\xbf"
-RESAVE = "Save the file again as UTF-8, for example with 'iconv -f {} -t UTF-8 OLD > NEW'."
+LEGACY = "cp1252"
+"""What a text file is read as that is not UTF-8 and has few bytes beyond ASCII, as in Western European languages."""
+_NAME_IT = "Name its encoding (data.encoding, or --encoding), for example cp1252, cp1251, gb18030 or shift_jis."
 
-_UTF_32 = "this is UTF-32 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-32")
-_UTF_16 = "this is UTF-16 text (by its byte-order mark), not UTF-8", RESAVE.format("UTF-16")
 _GZIP = "this is gzip-compressed data", "Let the file name end in .gz (such as .jsonl.gz), or decompress it."
-_ZIP = "this is a ZIP archive or an Excel workbook", "Unpack it, or export it as CSV in UTF-8."
-_SIGNATURES = {  # the longer ones first: UTF-32 begins like UTF-16
-    b"\xff\xfe\x00\x00": _UTF_32,
-    b"\x00\x00\xfe\xff": _UTF_32,
-    b"\xff\xfe": _UTF_16,
-    b"\xfe\xff": _UTF_16,
+_ZIP = "this is a ZIP archive or an Excel workbook", "Unpack it; let the name of a workbook end in .xlsx."
+_SIGNATURES = {
     b"\x1f\x8b": _GZIP,
     b"PK\x03\x04": _ZIP,
     b"PAR1": ("this is a Parquet file", "Let the file name end in .parquet."),
+}
+_MARKS = {  # the longer ones first: UTF-32 begins like UTF-16
+    b"\xff\xfe\x00\x00": "utf-32",
+    b"\x00\x00\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
 }
 
 
@@ -93,35 +96,106 @@ def report_unreadable(error: OSError, issues: Issues) -> None:
         issues.add(f"the file cannot be read: {error.strerror or error}", "Check that it is a plain file on a disk.")
 
 
-def read_lines(stream: BinaryIO, issues: Issues) -> Iterator[Line]:
-    """The lines of a UTF-8 stream.
+def read_lines(stream: BinaryIO, issues: Issues, encoding: str | None = None) -> Iterator[Line]:
+    """The lines of a stream of text.
 
     Only a line feed ends a line, so numbers agree with those of an editor. A line with invalid bytes is returned with
     U+FFFD in their place, so that a quoted field across several lines keeps its end.
+
+    Args:
+        stream: the bytes.
+        issues: gets the problems, and a note on an encoding that was assumed.
+        encoding: the name of the encoding; None is UTF-8, UTF-16 or UTF-32 if it looks like it, and Windows-1252 for
+            text that is not UTF-8 and has few bytes beyond ASCII.
     """
-    offset = 0
+    peekable: BinaryIO = stream if hasattr(stream, "peek") else io.BufferedReader(cast(io.RawIOBase, stream))
+    head = _head(peekable)
+    for signature, problem in _SIGNATURES.items():
+        if head.startswith(signature):
+            issues.add(*problem, line=1)
+            return
+    if encoding is None and (encoding := _marked(head)) is not None:
+        issues.notes.append(f"the file is read as {encoding.upper()}, as it begins")
+    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+        yield from _utf8_lines(peekable, issues, detect=encoding is None)
+    else:
+        yield from _decoded_lines(peekable, encoding, issues)
+
+
+def check_encoding(name: str) -> None:
+    """Refuse an encoding that Python does not know."""
+    try:
+        known = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        raise SettingError(f"data.encoding: {name!r} is no encoding of text; try utf-8, utf-16, cp1252 or latin-1.")
+
+
+def _head(stream: Any) -> bytes:
+    try:
+        return bytes(stream.peek(64)[:64])
+    except (OSError, EOFError, zlib.error):
+        return b""  # reported when the lines are read
+
+
+def _marked(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, by a byte-order mark, or by the NUL bytes of Latin letters."""
+    for mark, encoding in _MARKS.items():
+        if head.startswith(mark):
+            return encoding
+    for start, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(head) >= 8 and not any(head[start::2]) and all(head[1 - start :: 2]):
+            return encoding
+    return None
+
+
+def _decoded_lines(stream: BinaryIO, encoding: str, issues: Issues) -> Iterator[Line]:
+    """The lines of a stream in an encoding other than UTF-8."""
+    text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
+    try:
+        for number, line in enumerate(_raw_lines(text, issues), 1):
+            line = line.removeprefix("\ufeff") if number == 1 else line
+            valid = "\ufffd" not in line and "\0" not in line
+            if not valid:
+                nearby = line[max(0, line.find("\ufffd") - 20) :][:40].strip("\r\n")
+                issues.add(f"a character that is not valid in {encoding}", _NAME_IT, line=number, value=nearby)
+            yield Line(number, line, valid)
+    finally:
+        text.detach()
+
+
+def _utf8_lines(stream: BinaryIO, issues: Issues, *, detect: bool) -> Iterator[Line]:
+    """The lines of a UTF-8 stream; with ``detect``, those from the first that is not UTF-8 on may be Windows-1252."""
+    offset, multibyte, legacy = 0, False, 0
     for number, raw in enumerate(_raw_lines(stream, issues), 1):
-        if number == 1:
-            for signature, problem in _SIGNATURES.items():
-                if raw.startswith(signature):
-                    issues.add(*problem, line=1)
-                    return
-            if raw.startswith(UTF8_MARK):
-                raw = raw[len(UTF8_MARK) :]
-                offset = len(UTF8_MARK)
-                issues.notes.append("the file begins with a UTF-8 byte-order mark, which is skipped")
-                if not raw:
-                    return
+        if number == 1 and raw.startswith(UTF8_MARK):
+            raw = raw[len(UTF8_MARK) :]
+            offset, detect = len(UTF8_MARK), False
+            issues.notes.append("the file begins with a UTF-8 byte-order mark, which is skipped")
+            if not raw:
+                return
         valid = True
         try:
             text = raw.decode()
+            if not raw.isascii():
+                if legacy:
+                    message = f"this line is UTF-8, and line {legacy:,} is not: the file mixes encodings"
+                    issues.add(message, _NAME_IT, line=number, value=text[:40])
+                multibyte = True
         except UnicodeDecodeError as error:
-            valid = False
-            text = raw.decode(errors="replace")
-            message = f"not UTF-8: byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file"
-            remedy = "If the file is in an older encoding: " + RESAVE.format("WINDOWS-1252")
-            nearby = raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n")
-            issues.add(message, remedy, line=number, value=nearby)
+            if detect and not multibyte and _western(raw):
+                if not legacy:
+                    legacy = number
+                    note = f"line {number:,} is not UTF-8, so the file is read as Windows-1252"
+                    issues.notes.append(f"{note}; --encoding (data.encoding) names another encoding")
+                text = raw.decode(LEGACY)
+            else:
+                valid = False
+                text = raw.decode(errors="replace")
+                place = f"byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file"
+                nearby = raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n")
+                issues.add(f"not UTF-8: {place}", _NAME_IT, line=number, value=nearby)
         if "\0" in text:
             valid = False
             message = f"a NUL byte at byte offset {offset + raw.index(0):,} of the file"
@@ -131,6 +205,17 @@ def read_lines(stream: BinaryIO, issues: Issues) -> Iterator[Line]:
         offset += len(raw)
 
 
+def _western(raw: bytes) -> bool:
+    """Whether a line can be Windows-1252: no undefined bytes, no UTF-8 beside it, and mostly ASCII letters."""
+    try:
+        text = raw.decode(LEGACY)
+    except UnicodeDecodeError:
+        return False
+    letters = sum(map(str.isalpha, text))
+    beyond = sum(byte > 0x7F for byte in raw)
+    return raw.decode(errors="ignore").isascii() and (letters < 8 or beyond <= 0.4 * letters)
+
+
 def report_empty(issues: Issues, message: str = "the file is empty") -> None:
     """Report that there are no rows, unless a problem explains it already."""
     if not issues.problems:
@@ -138,7 +223,7 @@ def report_empty(issues: Issues, message: str = "the file is empty") -> None:
         issues.add(message + skipped, "Name a file that has rows.")
 
 
-def _raw_lines(stream: BinaryIO, issues: Issues) -> Iterator[bytes]:
+def _raw_lines(stream: IO[AnyStr], issues: Issues) -> Iterator[AnyStr]:
     number = 0
     try:
         for raw in stream:
@@ -164,8 +249,9 @@ Row = tuple[int, dict[str, object]]
 """The line of a row, and its values by column."""
 Fields = Iterator[tuple[int, list[str]]]
 
+_SEPARATOR = re.compile('"?sep=([,;\t|])"?', re.IGNORECASE)
 _MAX_FIELD = 2**31 - 1  # fits into a C long on every platform
-_NAMES = {",": "comma", ";": "semicolon", "\t": "tab"}
+_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _QUOTES = 'Write a quote inside a quoted field twice (""), and close every field that opens with a quote.'
 _FILL_TSV = "Write tabs and line breaks inside a text as spaces, and add missing fields."
 
@@ -177,7 +263,13 @@ def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issue
         report_empty(issues)
         return
     csv.field_size_limit(_MAX_FIELD)
-    delimiter = _delimiter(first.text, columns, issues)
+    if match := _SEPARATOR.fullmatch(first.text.rstrip("\r\n")):  # written by Excel for itself
+        delimiter, first = match[1], next((line for line in lines if not _blank(line, issues)), None)
+        if first is None:
+            report_empty(issues)
+            return
+    else:
+        delimiter = _delimiter(first.text, columns, issues)
     current = first.text
 
     def texts() -> Iterator[str]:
@@ -198,8 +290,8 @@ def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issue
             except csv.Error as error:
                 issues.add(*_syntax_problem(str(error), line, first.number + parser.line_num - 1), line=line)
                 continue
-            if not row or (len(row) == 1 and not current.strip()):
-                issues.blank += 1
+            if not any(map(str.strip, row)) and (len(row) != 1 or not current.strip()):
+                issues.blank += 1  # a row of empty fields, as spreadsheets write them, is blank, too
             else:
                 yield line, row
 

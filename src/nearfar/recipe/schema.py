@@ -73,6 +73,10 @@ class Data:
     per_class: Annotated[
         int | None, Key("The number of training rows per class, sampled by the seed.", at_least=1, usual=8)
     ] = None
+    encoding: Annotated[
+        str | None,
+        Key("The character encoding of text files, such as cp1252; unset means it is detected: UTF-8 in most cases."),
+    ] = None
     invalid: Annotated[Literal["refuse", "drop"], Key("Whether invalid rows stop the run or are left out.")] = "refuse"
 
 
