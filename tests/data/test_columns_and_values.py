@@ -36,7 +36,7 @@ def test_the_usual_names_are_those_promised() -> None:
     assert " ".join(TARGETS) == (
         "label labels score scores target class category intent relevance similarity_score gold_label is_duplicate y"
     )
-    assert len(PAIRS) == 14
+    assert len(PAIRS) == 19
     assert " ".join((*PLAIN, *SINGLES)) == (
         "text texts sentence content review question query utterance message document body sms tweet comment title doc passage"
     )

@@ -14,8 +14,6 @@ from nearfar.errors import SettingError, did_you_mean
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.cli.options import open_console
-
 
 def objectives(
     name: Annotated[str | None, typer.Argument(help="One objective, with all its settings.")] = None,
@@ -37,7 +35,7 @@ def objectives(
     if json_:
         sys.stdout.write(json.dumps(descriptions, ensure_ascii=False, indent=2) + "\n")
         return
-    console = open_console()
+    console = options.open_console()
     if name is not None:
         _print_one(console, name, descriptions[name])
         return

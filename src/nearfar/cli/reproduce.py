@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nearfar.cli.options import open_console
 from nearfar.errors import DataError, Problem, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.cli.options import open_console
     from nearfar.experiments.local_executor import LocalExecutor
     from nearfar.experiments.published import Paper, PublishedTable
     from nearfar.experiments.published.comparison import Line

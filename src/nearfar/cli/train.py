@@ -16,7 +16,6 @@ from nearfar.errors import OutputError, Problem, RecipeError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.cli.options import open_console
     from nearfar.pipeline import Summary
     from nearfar.recipe import Override, Recipe
     from nearfar.recipe.tasks import TaskRecipe
@@ -97,7 +96,7 @@ def train(
     from nearfar.cli.progress import console_callback
     from nearfar.pipeline import train
 
-    console = open_console(stderr=True)
+    console = options.open_console(stderr=True)
     summary = train(recipe, out, resume=resume, overwrite=overwrite, callbacks=[console_callback(console)])
     if summary.progress is not None and os.environ.get("RANK", "0") == "0":
         show_summary(summary, console)

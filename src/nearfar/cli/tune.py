@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from nearfar.cli.options import open_console
     from nearfar.experiments.tune import Tuned
 
 
@@ -73,7 +72,7 @@ def tune(
         vectors=bi_encoder or vectors,
         settings=tuple(overrides),
     )
-    console = open_console(stderr=True)
+    console = options.open_console(stderr=True)
     watcher = Bar(console, trial_line) if console.is_terminal else TuneLines(console)
     tuned = experiment.tune(request, watcher, LocalExecutor(workers), callbacks=[console_callback(console)])
     page = write_report(tuned)
@@ -114,8 +113,8 @@ def show(tuned: Tuned) -> None:
 
     from nearfar.cli.study_actions import WIDTH, say
 
-    console = open_console()
-    console = console if console.is_terminal else open_console(width=WIDTH)
+    console = options.open_console()
+    console = console if console.is_terminal else options.open_console(width=WIDTH)
     if tuned.judged:
         console.print(ranking(tuned))
     for sentence in tuned.sentences:
