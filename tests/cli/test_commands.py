@@ -396,9 +396,9 @@ def test_many_classes_have_a_list_of_confusions(tmp_path):
 
     truth, predicted = np.array([0, 0, 0, 1, 2]), np.array([1, 1, 2, 1, 2])
     report = class_report(truth, predicted, tuple(f"class {number}" for number in range(25)))
-    console = Console(file=io.StringIO(), width=120)
-    console.print(class_table(report, "title"))
-    out = console.file.getvalue()
+    printed = io.StringIO()
+    Console(file=printed, width=120).print(class_table(report, "title"))
+    out = printed.getvalue()
     assert "most frequent confusions" in out
     shown = [line.replace("│", " ").split() for line in out.splitlines()]
     assert ["class", "0", "class", "1", "2"] in shown
