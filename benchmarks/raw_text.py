@@ -91,7 +91,7 @@ def jobs(settings: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
 
 
 def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.Namespace) -> dict[str, Any]:
-    import nearfar
+    from nearfar.encoding import load
     from nearfar.pipeline.whitened_model import whiten
 
     with tempfile.TemporaryDirectory() as place:
@@ -99,12 +99,12 @@ def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.
         opened = open_encoder(encoder, settings.models, folder / "control")
         began, texts = time.process_time(), 0
         if name == "before":
-            model = nearfar.load(opened)
+            model = load(opened)
         else:
             train = drawn(corpus, name, seed, settings)
             texts = len(train)
             if name == "whitening":
-                model, _ = whiten(nearfar.load(opened), train.texts[0], method="whitening")
+                model, _ = whiten(load(opened), train.texts[0], method="whitening")
             else:
                 model = trained(opened, corpus, name, seed, train, folder)
         seconds = time.process_time() - began
@@ -120,7 +120,7 @@ def run_one(encoder: str, corpus: str, name: str, seed: int, settings: argparse.
 def trained(encoder: str, corpus: str, name: str, seed: int, train: Records, folder: Path) -> Any:
     """A model trained on plain texts, with the weights of the last step: nothing is chosen by what is measured."""
 
-    import nearfar
+    from nearfar.encoding import load
     from nearfar.pipeline import train as train_recipe
     from nearfar.recipe import build_recipe
 
@@ -137,7 +137,7 @@ def trained(encoder: str, corpus: str, name: str, seed: int, train: Records, fol
         "training": {"epochs": 1, **recipe.get("training", {})},
     }
     train_recipe(build_recipe(values, [], where="benchmark"), folder / "model")
-    return nearfar.load(folder / "model")
+    return load(folder / "model")
 
 
 def open_encoder(name: str, models: Path, control: Path) -> str:

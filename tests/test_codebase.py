@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     "pipeline", "batching", "data", "encoding", "evaluation", "integrations", "objectives", "experiments", "recipe",
-    "report", "training",
+    "report", "training", "estimators",
 )  # fmt: skip
 
 
@@ -51,12 +51,13 @@ def test_every_public_name_is_there_and_listed(room):
     assert all(hasattr(module, name) for name in listed)
 
 
-def test_the_package_itself_holds_version_and_load_only():
+def test_the_public_names_of_the_package():
     """The flat namespace stays small, and what is not there is an ordinary AttributeError."""
     import nearfar
 
-    assert set(nearfar.__all__) == {"__version__", "load"}
-    assert callable(nearfar.load)
+    assert set(nearfar.__all__) == {"Callback", "Classifier", "Encoder", "Recipe", "__version__", "load"}
+    assert all(callable(getattr(nearfar, name)) for name in nearfar.__all__ if name != "__version__")
+    assert {*nearfar.__all__} <= {*dir(nearfar)}
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         _ = nearfar.lod
 

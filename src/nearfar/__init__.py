@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nearfar.encoding import load as load
+    from nearfar.estimators import Classifier as Classifier
+    from nearfar.estimators import Encoder as Encoder
+    from nearfar.estimators import load as load
+    from nearfar.recipe import Recipe as Recipe
+    from nearfar.training.contracts import Callback as Callback
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["Callback", "Classifier", "Encoder", "Recipe", "__version__", "load"]
+
+_MODULES = {
+    "Callback": "nearfar.training.contracts",
+    "Classifier": "nearfar.estimators",
+    "Encoder": "nearfar.estimators",
+    "Recipe": "nearfar.recipe",
+    "load": "nearfar.estimators",
+}
+"""Where the public names are: imported on first use, since torch takes seconds and `nearfar --help` must not."""
 
 
 def __getattr__(name: str) -> object:
-    if name == "load":  # imported on first use: torch takes seconds, `nearfar --help` must not
-        from nearfar.encoding import load
-
-        return load
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

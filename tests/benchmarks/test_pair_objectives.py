@@ -311,7 +311,7 @@ def test_the_peer_scores_the_cosines_of_the_same_pairs(source, tmp_path):
     """Its evaluator gives Spearman's correlation of cosines as ours does, whatever the model."""
     import numpy as np
 
-    from nearfar import load
+    from nearfar.encoding import load
     from nearfar.pipeline.evaluate import measure
 
     path = files("stsb", source, tmp_path).test

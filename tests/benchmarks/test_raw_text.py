@@ -93,18 +93,18 @@ def test_triplets_are_for_simcse_alone(source, tmp_path):
 
 
 def test_the_control_has_other_weights_and_the_same_tokenizer(tmp_path):
-    import nearfar
+    from nearfar.encoding import load
 
     base = tmp_path / "models" / "small"
-    toy = nearfar.load("toy")
+    toy = load("toy")
     toy.model.network.save_pretrained(base)
     toy.tokenizer.save_pretrained(base)
     control = raw_text.open_encoder("small:random", tmp_path / "models", tmp_path / "control")
     texts = ["a text", "another"]
 
     assert raw_text.open_encoder("small", tmp_path / "models", tmp_path / "x") == str(base)
-    assert nearfar.load(control).tokenizer.get_vocab() == toy.tokenizer.get_vocab()
-    assert not np.allclose(nearfar.load(control).embed(texts), nearfar.load(base).embed(texts), atol=0.1)
+    assert load(control).tokenizer.get_vocab() == toy.tokenizer.get_vocab()
+    assert not np.allclose(load(control).embed(texts), load(base).embed(texts), atol=0.1)
 
 
 def test_memory_does_not_grow_with_the_vectors(capsys):

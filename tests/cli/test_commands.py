@@ -17,6 +17,7 @@ import nearfar
 from nearfar.cli import main
 from nearfar.cli.train import gather_overrides
 from nearfar.encoding import find
+from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import open_tokenizer
 from nearfar.recipe.reader import _note
 
@@ -111,7 +112,7 @@ def test_evaluate_prints_a_table_or_json(folder):
     code, out, _ = call("evaluate", "model", "train.jsonl", "--json")
     report = json.loads(out)
     truth = [json.loads(line) for line in Path("train.jsonl").read_text().splitlines()]
-    predicted = [p.label for p in nearfar.load("model").predict([row["text"] for row in truth])]
+    predicted = [p.label for p in open_model("model").predict([row["text"] for row in truth])]
     right = np.mean([p == row["label"] for p, row in zip(predicted, truth, strict=True)])
     assert report["accuracy"] == pytest.approx(right)
     assert np.sum(report["confusion"]) == len(truth)
@@ -151,7 +152,7 @@ def test_embed_writes_vectors_in_the_order_of_the_file(folder):
     vectors = np.load("v.npy")
     texts = [json.loads(line)["text"] for line in Path("train.jsonl").read_text().splitlines()]
     assert vectors.dtype == np.float32
-    assert np.allclose(vectors, nearfar.load("model").embed(texts), atol=1e-5)
+    assert np.allclose(vectors, open_model("model").embed(texts), atol=1e-5)
     code, _, errors = call("embed", "model", "train.jsonl", "--out", "v.npy")
     assert code == 1
     assert "--overwrite" in errors

@@ -24,10 +24,11 @@ from nearfar.cli import embed, main, windows
 from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout, read, readers, table
 from nearfar.encoding import Model
+from nearfar.encoding import load as open_model
 from nearfar.encoding.vectors import ORIGIN, VectorFile, header, part_of, progress_of
 from nearfar.errors import DataError, OutputError
 
-load = nearfar.load
+load = open_model
 """As it is before the tests put a model that is open already in its place."""
 
 W = 8
@@ -63,7 +64,7 @@ def call(*arguments: str, stdin: str = "") -> tuple[int, bytes, str]:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return nearfar.load("toy")
+    return open_model("toy")
 
 
 @pytest.fixture(autouse=True)
@@ -411,7 +412,7 @@ os.chdir(sys.argv[1])
 import nearfar.encoding
 from nearfar.cli import embed, main
 embed.WINDOW, limit = int(sys.argv[2]), int(sys.argv[3])
-model = nearfar.load("toy")
+model = nearfar.encoding.load("toy")
 nearfar.encoding.load = lambda name: model
 
 def counted(function, number, calls=[0]):

@@ -11,9 +11,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from tests.cli.test_pairs import call
 
-import nearfar
 from nearfar.cli import embed
 from nearfar.cli.geometry_tables import bins_per_line
+from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
 from nearfar.evaluation.geometry import CosineHistogram
@@ -93,7 +93,7 @@ def test_every_measure_is_that_of_the_vectors_of_the_model(monkeypatch):
     monkeypatch.setattr(embed, "WINDOW", 7)
     out, errors = good("geometry", "toy", "texts.txt", "--pairs", "sts.jsonl", "--json")
     found = json.loads(out)["model"]
-    model = nearfar.load("toy")
+    model = open_model("toy")
     vectors = model.embed(TEXTS)
     positive = [row for row in PAIRS if row["score"] >= 4]
     sides = [model.embed([row[side] for row in positive]) for side in ("text_a", "text_b")]
@@ -235,11 +235,11 @@ def test_a_whitened_folder_opens_everywhere_to_the_same_cosines(tmp_path, flags,
     """Ours, sentence-transformers', and those by hand from the vectors before; to 1e-5."""
     out = tmp_path / "white"
     _, errors = good("whiten", "trained", "texts.txt", "--out", str(out), *flags)
-    model = nearfar.load(out)
+    model = open_model(out)
     vectors = directions(model.embed(TEXTS))
     with quiet_transformers():
         other = directions(SentenceTransformer(str(out), device="cpu").encode(TEXTS))
-    before = nearfar.load("trained").embed(TEXTS).astype(np.float64)
+    before = open_model("trained").embed(TEXTS).astype(np.float64)
     centered = before - before.mean(axis=0)
     values, axes = np.linalg.eigh(centered.T @ centered / len(TEXTS))
     kept = axes[:, ::-1][:, : vectors.shape[1]]
@@ -268,9 +268,9 @@ def test_whitening_makes_these_very_texts_balanced(tmp_path):
 def test_the_folder_says_what_it_is_and_forgets_the_threshold(tmp_path):
     """A threshold of the cosines before means nothing after the map."""
     out = tmp_path / "white"
-    assert "threshold" in nearfar.load("trained").card.task
+    assert "threshold" in open_model("trained").card.task
     _, errors = good("whiten", "trained", "texts.txt", "--out", str(out), "--dims", "4")
-    card = nearfar.load(out).card
+    card = open_model(out).card
 
     assert card.transform == {"kind": "whitening", "dims": 4, "texts": len(TEXTS)}
     assert card.task == {"kind": "pairs"}
@@ -279,19 +279,19 @@ def test_the_folder_says_what_it_is_and_forgets_the_threshold(tmp_path):
         "A whitening after the pooling, fitted to 90 texts, gives vectors of 4 numbers"
         in (out / "README.md").read_text()
     )
-    assert card.objective == nearfar.load("trained").card.objective
+    assert card.objective == open_model("trained").card.objective
 
 
 def test_a_second_map_is_fitted_after_the_first(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     good("whiten", "toy", "texts.txt", "--out", str(first), "--method", "all-but-the-top")
     _, errors = good("whiten", str(first), "texts.txt", "--out", str(second), "--dims", "8")
-    vectors = nearfar.load(second).embed(TEXTS).astype(np.float64)
+    vectors = open_model(second).embed(TEXTS).astype(np.float64)
 
     assert "fitted after it, and both are stored as one" in errors
     np.testing.assert_allclose(vectors.mean(axis=0), np.zeros(8), atol=1e-3)
     np.testing.assert_allclose(np.cov(vectors.T, bias=True), np.eye(8), atol=2e-3)
-    assert nearfar.load(second).card.transform["before"]["kind"] == "all-but-the-top"
+    assert open_model(second).card.transform["before"]["kind"] == "all-but-the-top"
     assert sorted(path.name for path in second.glob("[0-9]_*")) == ["1_Pooling", "2_Dense"]
 
 
@@ -301,7 +301,7 @@ def test_training_from_a_whitened_folder_starts_from_the_encoder_and_says_so(tmp
         "train", "labeled.jsonl", "--encoder", str(tmp_path / "white"), "--objective", "batch-softmax", "--epochs", "1",
         "--out", str(tmp_path / "again"),
     )  # fmt: skip
-    model = nearfar.load(tmp_path / "again")
+    model = open_model(tmp_path / "again")
 
     assert "is left out: training changes the vectors it was fitted to" in errors
     assert model.card.transform is None
@@ -323,10 +323,10 @@ def test_a_map_is_the_same_however_many_texts_are_encoded_at_a_time(tmp_path, mo
     _, errors = good("whiten", "toy", "texts.txt", "--out", str(tmp_path / "pieces"), "--dims", "8")
 
     assert "40/90 texts" in errors
-    whole, pieces = (nearfar.load(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
+    whole, pieces = (open_model(tmp_path / name).embed(TEXTS) for name in ("whole", "pieces"))
     np.testing.assert_allclose(pieces @ pieces.T, whole @ whole.T, atol=1e-3)
     progress: list[int] = []
-    whitened_model.whiten(nearfar.load("toy"), TEXTS, method="whitening", progress=progress.append)
+    whitened_model.whiten(open_model("toy"), TEXTS, method="whitening", progress=progress.append)
     assert progress == [40, 80, 90]
 
 
@@ -335,7 +335,7 @@ def test_few_texts_are_told(tmp_path):
     _, errors = good("whiten", "toy", str(tmp_path / "few.txt"), "--out", str(tmp_path / "white"))
 
     assert "3 texts spread in 2 of 64 directions only; give more texts to keep more" in errors
-    assert nearfar.load(tmp_path / "white").embed(["a text"]).shape == (1, 2)
+    assert open_model(tmp_path / "white").embed(["a text"]).shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_model_is_not_whitened_into_itself_and_a_full_folder_not_replaced(tmp_
     errors = refused("whiten", "toy", "texts.txt", "--out", str(tmp_path))
     assert "the folder is not empty. Replace it with --overwrite" in errors
     assert "--resume" not in errors, "there is no such flag here"
-    assert nearfar.load("trained").card.transform is None
+    assert open_model("trained").card.transform is None
 
 
 # evaluate --suite

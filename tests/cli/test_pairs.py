@@ -16,8 +16,8 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score
 
-import nearfar
 from nearfar.cli import main
+from nearfar.encoding import load as open_model
 from nearfar.pipeline import train as train_recipe
 from nearfar.recipe import build_recipe
 
@@ -115,7 +115,7 @@ def good(*arguments: str, stdin: str = "") -> str:
 
 def cosines(model: str, left: list[str], right: list[str]) -> np.ndarray:
     """(n,) cosines by the model's Python front door, in double precision."""
-    one, other = (nearfar.load(model).embed(texts).astype(np.float64) for texts in (left, right))
+    one, other = (open_model(model).embed(texts).astype(np.float64) for texts in (left, right))
     one, other = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (one, other))
     return np.sum(one * other, axis=1)
 
@@ -142,7 +142,7 @@ def test_scores_are_compared_with_the_cosines():
     found = json.loads(good("evaluate", "scores", write("low.jsonl", rows), "--json"))
     near = cosines("scores", [row["text_a"] for row in rows], [row["text_b"] for row in rows])
     truth = np.array([row["score"] for row in rows])
-    task = nearfar.load("scores").card.task
+    task = open_model("scores").card.task
     assert task["high"] > 4
     assert found["spearman"] == pytest.approx(spearmanr(near, truth)[0], abs=1e-6)
     assert found["pearson"] == pytest.approx(pearsonr(near, truth)[0], abs=1e-6)
@@ -164,7 +164,7 @@ def test_pairs_are_cut_at_the_threshold_of_the_card_or_of_the_flag():
     rows = rows_of("pairs", 30, 2)
     truth = [row["label"] for row in rows]
     near = cosines("pairs", [row["text_a"] for row in rows], [row["text_b"] for row in rows])
-    card = nearfar.load("pairs").card.task
+    card = open_model("pairs").card.task
     found = json.loads(good("evaluate", "pairs", "pairs-test.jsonl", "--json"))
     assert found["threshold"] == card["threshold"]
     assert found["f1"] == pytest.approx(f1_score(truth, near >= card["threshold"]))
@@ -249,7 +249,7 @@ def test_score_writes_texts_cosine_and_answer():
     assert [row["score"] for row in rows] == pytest.approx(
         np.diag(other.similarity(left, right).numpy()).tolist(), abs=1e-5
     )
-    threshold = nearfar.load("pairs").card.task["threshold"]
+    threshold = open_model("pairs").card.task["threshold"]
     assert [row["label"] for row in rows] == [row["score"] >= threshold for row in rows]
     assert set(lines_of(good("score", "scores", "pairs-test.jsonl"))[0]) == {"text_a", "text_b", "score"}
     top = max(row["score"] for row in rows)

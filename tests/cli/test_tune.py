@@ -12,7 +12,7 @@ from tests.cli.test_commands import call
 from tests.experiments.studies import contents, end, events, texts, wait_for
 from tests.preloaded import PreloadedCommand
 
-import nearfar
+from nearfar.encoding import load as open_model
 from nearfar.experiments.records import read_plan, read_records, scores_of
 from nearfar.experiments.statistics import summarize
 
@@ -58,7 +58,7 @@ def test_a_file_becomes_the_best_model_with_its_report(undisturbed):
     assert "a little optimistic" in out
     assert " leads with 0." in err
     assert f"is trained on all {24} rows" in err
-    model = nearfar.load(folder / "model")
+    model = open_model(folder / "model")
     assert model.labels == ("fruit", "tool")
     page = (folder / "report.html").read_text()
     assert "<title>tune t</title>" in page
@@ -123,7 +123,7 @@ def test_scored_pairs_become_an_encoder(tmp_path):
     assert code == 0, err
     assert "18 pairs with scores; 4 contenders: cosine-mse, frozen baseline, pearson, batch-softmax+cosine-mse" in err
     assert "of 4 contenders: pearson " in out
-    assert nearfar.load(tmp_path / "o" / "model").labels is None
+    assert open_model(tmp_path / "o" / "model").labels is None
     assert (tmp_path / "o" / "report.html").is_file()
 
 
@@ -158,5 +158,5 @@ def test_too_little_time_leaves_the_default_and_its_own_report(tmp_path):
     assert code == 0, err
     assert "minutes are too few for one fold of every contender" in out
     assert "supcon, the default, was taken without comparing it." in out
-    assert nearfar.load(tmp_path / "o" / "model").labels == ("fruit", "tool")
+    assert open_model(tmp_path / "o" / "model").labels == ("fruit", "tool")
     assert "supcon" in (tmp_path / "o" / "report.html").read_text()

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-import nearfar
 from nearfar.encoding import Built, Card, build, load, model_folder, save
+from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import STAGING, quiet_transformers
 from nearfar.errors import EncoderError
 from nearfar.objectives import SoftTriple
@@ -65,7 +65,7 @@ def states_of(folder: Path, text: str) -> torch.Tensor:
 def test_a_native_head_opens_everywhere_to_the_same_probabilities(tiny, tmp_path, family):
     """nearfar in batches of mixed lengths, the pipeline and the bare class text by text."""
     saved(tmp_path, tiny(family))
-    model = nearfar.load(tmp_path)
+    model = open_model(tmp_path)
     chances = model.probabilities(TEXTS, batch_size=4)
     with quiet_transformers():
         classify = pipeline("text-classification", str(tmp_path), top_k=None, device="cpu")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-import nearfar
 from nearfar.encoding import TextModel
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.evaluation import layer_anisotropy
 
@@ -27,7 +27,7 @@ def mean_cosine(vectors: np.ndarray) -> float:
 @pytest.mark.parametrize(("pooling", "row"), [("mean", None), ("first", 0), ("pooler", 0)])
 def test_layers_are_those_of_transformers_pooled_like_the_last(pooling, row):
     """Each text alone, without padding; the pooler stands for the first token."""
-    opened = nearfar.load("toy")
+    opened = open_model("toy")
     model = TextModel(opened.model.network, pooling=pooling)
     expected = []
     with torch.no_grad():
@@ -48,20 +48,20 @@ def test_layers_are_those_of_transformers_pooled_like_the_last(pooling, row):
 
 
 def test_one_text_has_no_pairs():
-    opened = nearfar.load("toy")
+    opened = open_model("toy")
     found = layer_anisotropy(opened.model, opened.tokenize(TEXTS[:1]), batch_size=4)
 
     assert set(found) == {None}
 
 
 def test_two_equal_texts_have_a_cosine_of_one():
-    opened = nearfar.load("toy")
+    opened = open_model("toy")
     found = layer_anisotropy(opened.model, opened.tokenize(["same", "same"]), batch_size=4)
 
     np.testing.assert_allclose(found, 1.0, atol=1e-6)
 
 
 def test_a_batch_needs_a_text():
-    opened = nearfar.load("toy")
+    opened = open_model("toy")
     with pytest.raises(SettingError, match="batch_size"):
         layer_anisotropy(opened.model, opened.tokenize(TEXTS), batch_size=0)

@@ -10,8 +10,8 @@ from scipy.spatial.distance import cosine
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
-import nearfar
 from nearfar.data import RowType
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError, ShapeError
 from nearfar.evaluation import (
     EvaluationRows,
@@ -42,7 +42,7 @@ def measured(model, table, row_type, values, columns=(LEFT, RIGHT), thresholds=N
 
 @pytest.fixture(scope="module")
 def opened():
-    return nearfar.load("toy")
+    return open_model("toy")
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_uneven_sides_and_empty_batches_are_refused(opened, table):
 
 def test_a_model_of_nan_is_refused():
     """A run that went wrong says so here at the latest."""
-    opened = nearfar.load("toy")
+    opened = open_model("toy")
     for weight in opened.model.parameters():
         weight.data.fill_(float("nan"))
     table = opened.tokenize(TEXTS)

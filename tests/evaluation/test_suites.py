@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-import nearfar
 from nearfar.data import Layout
+from nearfar.encoding import load as open_model
 from nearfar.errors import DataError, SettingError
 from nearfar.evaluation import SetScore, SuiteReport, evaluate_suite, read_suite
 
@@ -91,7 +91,7 @@ def test_of_two_files_of_one_set_the_other_is_told(folder):
 
 def test_each_set_is_spearman_times_100_and_the_mean_leaves_words_out(folder):
     """Against SciPy on the vectors of Model.embed."""
-    model = nearfar.load("toy")
+    model = open_model("toy")
     sets, _ = read_suite(str(folder), "sts")
     expected = {}
     for one in sets:
@@ -118,7 +118,7 @@ def test_words_alone_have_a_mean_too():
 def test_one_score_throughout_is_told_and_counts_zero(tmp_path):
     write(tmp_path / "stsb.jsonl", [{**row, "score": 3.0} for row in rows(1)])
     sets, _ = read_suite(str(tmp_path), "sts")
-    score = evaluate_suite(nearfar.load("toy"), sets).sets["stsb"]
+    score = evaluate_suite(open_model("toy"), sets).sets["stsb"]
 
     assert (score.spearman, score.constant) == (0.0, ("truth",))
     assert score.warning == "all scores are the same, which counts as a correlation of 0"
@@ -141,7 +141,7 @@ def test_a_correlation_that_is_none_says_why(score, doubt):
 def test_the_texts_are_counted_after_each_set(folder):
     sets, _ = read_suite(str(folder), "sts")
     progress: list[int] = []
-    evaluate_suite(nearfar.load("toy"), sets, progress=progress.append)
+    evaluate_suite(open_model("toy"), sets, progress=progress.append)
 
     assert progress == np.cumsum([2 * len(one.records) for one in sets]).tolist()
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-import nearfar
 from nearfar.data import RowType
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError, ShapeError
 from nearfar.evaluation import EvaluationRows, Truth, evaluate
 from nearfar.evaluation.pairs import triplet_report
@@ -19,7 +19,7 @@ TEXTS = ["a red apple", "the green pear", "an old hammer", "a saw", "the river a
 
 def test_a_triplet_is_right_where_its_positive_is_nearer():
     """Accuracy and margin of each possible triplet, one by one."""
-    model = nearfar.load("toy")
+    model = open_model("toy")
     vectors = model.embed(TEXTS).astype(np.float64)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = np.array([(a, p, n) for a in range(5) for p in range(5) for n in range(5) if len({a, p, n}) == 3])
@@ -49,7 +49,7 @@ def test_cosines_that_are_not_finite_are_refused(value):
 
 @pytest.mark.parametrize("place", [-1, len(TEXTS)])
 def test_texts_that_are_not_there_are_refused(place):
-    model = nearfar.load("toy")
+    model = open_model("toy")
     rows = (np.array([0]), np.array([1]), np.array([place]))
     with pytest.raises(SettingError, match=f"right must be indices of 5 rows, from 0 on; got {place} at index 1"):
         evaluate(model.model, EvaluationRows(model.tokenize(TEXTS), rows, TRIPLETS), batch_size=2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-import nearfar
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.integrations import MtebEncoder
 
@@ -30,7 +30,7 @@ def test_texts_of_all_batches_are_embedded_in_order(encoder):
 
     vectors = encoder.encode(batches, task_metadata=None, hf_split="test", hf_subset="default", batch_size=2)
 
-    np.testing.assert_allclose(vectors, nearfar.load("toy").embed(LEFT), atol=1e-6)
+    np.testing.assert_allclose(vectors, open_model("toy").embed(LEFT), atol=1e-6)
 
 
 def test_similarities_are_cosines_of_all_pairs_and_row_by_row(encoder):
@@ -47,7 +47,7 @@ def test_similarities_are_cosines_of_all_pairs_and_row_by_row(encoder):
 
 def test_the_name_is_that_of_the_folder_and_the_revision_that_of_the_weights(encoder):
     """Other weights in a folder of the same name must not get the results of the old ones."""
-    model = nearfar.load("toy")
+    model = open_model("toy")
     assert (encoder.name, encoder.revision) == ("nearfar/toy", MtebEncoder(model, name="nearfar/toy").revision)
     next(model.model.parameters()).data.add_(1)
 
@@ -62,7 +62,7 @@ def test_a_name_that_mteb_cannot_file_is_refused(name):
 
 def test_an_open_model_needs_a_name():
     with pytest.raises(SettingError, match="name is needed"):
-        MtebEncoder(nearfar.load("toy"))
+        MtebEncoder(open_model("toy"))
 
 
 def test_mteb_is_not_loaded_before_it_is_used():
@@ -97,7 +97,7 @@ def test_mteb_measures_what_we_do_on_a_task_of_its_own(encoder, tmp_path):
 
         result = mteb.evaluate(encoder, LocalSTS(), cache=None, co2_tracker=False, show_progress_bar=False)
     scores = result.task_results[0].scores["test"][0]
-    vectors = [nearfar.load("toy").embed(side).astype(np.float64) for side in (LEFT, RIGHT)]
+    vectors = [open_model("toy").embed(side).astype(np.float64) for side in (LEFT, RIGHT)]
     one, other = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors)
     expected = spearmanr((one * other).sum(axis=1), SCORES).statistic
 

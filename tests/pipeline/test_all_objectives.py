@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tests.training.runs import StopAt, digest, losses, write_texts
 
-import nearfar
 from nearfar.cli.progress import console_callback
+from nearfar.encoding import load as open_model
 from nearfar.errors import DataError, Interrupted, SettingError
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
@@ -91,7 +91,7 @@ def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
     resumed_after(4, recipe, tmp_path)
 
     assert set(summary.report("test").scores) >= {"accuracy", "f1_weighted"}
-    model = nearfar.load(tmp_path / "whole")
+    model = open_model(tmp_path / "whole")
     (found,) = model.predict(["a horse and an otter"])
     assert found.label in ("fruit", "tool", "animal")
     assert sum(found.probabilities.values()) == pytest.approx(1, abs=1e-5)
@@ -108,7 +108,7 @@ def test_a_pair_objective_trains_and_resumes(name, kind, tmp_path):
     resumed_after(4, recipe, tmp_path)
 
     assert ("spearman" if kind == "scores" else "f1") in summary.report("test").scores
-    assert nearfar.load(tmp_path / "whole").embed(["the apple"]).shape == (1, 64)
+    assert open_model(tmp_path / "whole").embed(["the apple"]).shape == (1, 64)
 
 
 @pytest.mark.parametrize("kind", ["positives", "triplets", "ranking"])
@@ -159,7 +159,7 @@ def test_a_fitted_head_is_saved_and_says_what_the_run_said(head, name, tmp_path)
     train, test = write_texts(tmp_path / "texts.csv", 48), write_texts(tmp_path / "test.csv", 30)
     recipe = recipe_of(train, {"name": name}, head={"kind": head}, data={"train": str(train), "test": str(test)})
     summary = train_recipe(recipe, tmp_path / "model")
-    model = nearfar.load(tmp_path / "model")
+    model = open_model(tmp_path / "model")
 
     rows = [line.split(",") for line in test.read_text().splitlines()[1:]]
     right = np.mean(

@@ -16,6 +16,7 @@ from tests.training.runs import write_texts
 import nearfar
 from nearfar.cli.progress import console_callback
 from nearfar.encoding import build, tokenize
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline import train as train_recipe
@@ -87,7 +88,7 @@ def test_a_cross_entropy_without_weight_trains_no_head_so_one_is_fitted(objectiv
     compares = objective["name"] != "triple-entropy"
     kind = "nearest-center" if compares else "logistic"
     assert f"a {kind} one is fitted afterwards" in said
-    assert (nearfar.load(tmp_path / "model").card.head or {})["kind"] == kind
+    assert (open_model(tmp_path / "model").card.head or {})["kind"] == kind
     assert summary.report("test").scores["accuracy"] > 0.9
     with pytest.raises(SettingError, match=r'head.kind is "trained", but .* gives its cross-entropy no weight'):
         train_recipe(
@@ -252,7 +253,7 @@ def test_a_draw_smaller_than_the_classes_is_told_and_one_class_refused(tmp_path,
     train = write_texts(tmp_path / "texts.csv", 24)
     said = told_by(recipe_of(train, {"name": "supcon"}, data={"limit": 2}), tmp_path / "two", capsys)
     assert "data.limit is 2, which leaves 1 of 3 classes without a training text to learn from: tool" in said
-    assert np.isfinite(list(nearfar.load(tmp_path / "two").predict(["a saw"])[0].probabilities.values())).all()
+    assert np.isfinite(list(open_model(tmp_path / "two").predict(["a saw"])[0].probabilities.values())).all()
     with pytest.raises(
         SettingError, match=r"data\.limit is 1, which leaves training texts of one class only.*per_class"
     ):

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from tests.training.runs import write_texts
 from tests.training.task_runs import task_recipe, write_all
 
-import nearfar
 from nearfar.cli.progress import console_callback
 from nearfar.data import read
+from nearfar.encoding import load as open_model
 from nearfar.errors import CheckpointError, DataError, Interrupted, SettingError
 from nearfar.pipeline import train
 from nearfar.recipe import Recipe, build_recipe
@@ -59,7 +59,7 @@ def test_rows_in_memory_train_the_model_of_the_file(tmp_path):
     assert summary.report("dev").scores == dev_scores(tmp_path / "file")
     assert tomllib.loads((tmp_path / "memory" / "recipe.toml").read_text())["data"]["train"] == "memory:train"
     assert "memory:train" in (tmp_path / "memory" / "README.md").read_text()
-    assert nearfar.load(tmp_path / "memory").predict(["apple"]) == nearfar.load(tmp_path / "file").predict(["apple"])
+    assert open_model(tmp_path / "memory").predict(["apple"]) == open_model(tmp_path / "file").predict(["apple"])
 
 
 def dev_scores(folder: Path) -> dict[str, float]:

@@ -13,7 +13,7 @@ import torch
 from tests.cli.test_bad_pairs import call
 from torch import Tensor, nn
 
-import nearfar
+from nearfar.encoding import load as open_model
 from nearfar.pipeline.objectives import BuildContext, register, unregister
 from nearfar.recipe import OBJECTIVES
 from nearfar.recipe.capabilities import Capabilities, Single
@@ -72,7 +72,7 @@ def test_it_trains_by_its_name_and_the_model_loads(texts):
     assert "2 centers" in said
     assert "objective: center;" in said
     assert 'shuffle = "balanced"' in Path("model/recipe.toml").read_text()
-    assert nearfar.load("model").predict(["plum number 3"])[0].label in ("fruit", "tool")
+    assert open_model("model").predict(["plum number 3"])[0].label in ("fruit", "tool")
     losses = [json.loads(line).get("loss") for line in Path("model/journal.jsonl").read_text().splitlines()]
     assert all(torch.isfinite(torch.tensor(loss)) for loss in losses if loss is not None)
 
@@ -84,7 +84,7 @@ def test_it_can_be_part_of_a_blend(texts):
     )
     code, _, said = call("train", "recipe.toml", "--out", "blend")
     assert code == 0, said
-    assert nearfar.load("blend").labels == ("fruit", "tool")
+    assert open_model("blend").labels == ("fruit", "tool")
 
 
 def test_its_keys_are_checked_and_its_name_is_listed(texts):

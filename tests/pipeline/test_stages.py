@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.training.runs import write_pairs, write_texts
 
-import nearfar
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
@@ -70,7 +70,7 @@ def test_a_fitted_head_is_what_speaks_in_its_stage(tmp_path, names):
     fitted = read_journal(tmp_path / "m" / f"journal-{names.index('supcon') + 1}.jsonl")
 
     assert [entry["scores"]["accuracy"] > 0.8 for entry in fitted if entry["kind"] == "evaluation"] == [True, True]
-    model = nearfar.load(tmp_path / "m")
+    model = open_model(tmp_path / "m")
     assert not model.model.native
     assert (model.card.head or {})["kind"] == ("nearest-center" if names[-1] == "supcon" else "linear")
 

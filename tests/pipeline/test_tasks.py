@@ -21,8 +21,8 @@ from tests.training.runs import digest
 from tests.training.task_runs import task_recipe, train_tasks_in_child, write_all
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-import nearfar
 from nearfar.cli.progress import console_callback
+from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, export_task, lay_out, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
@@ -147,7 +147,7 @@ def test_everybody_opens_the_encoder(model):
     """SentenceTransformer, AutoModel and nearfar.load see the same vectors; the folder has no pickles."""
     out, _, _ = model
     texts = ["a plum and a pear", "one hammer"]
-    ours = nearfar.load(out).embed(texts)
+    ours = open_model(out).embed(texts)
     assert np.ptp(ours, axis=0).max() > 0.01
     with quiet_transformers():
         theirs = SentenceTransformer(str(out), device="cpu").encode(texts)

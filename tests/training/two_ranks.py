@@ -21,8 +21,8 @@ import torch
 from accelerate import PartialState
 from safetensors.torch import save_file
 
-from nearfar import load
 from nearfar.cli import main as nearfar
+from nearfar.encoding import load
 from nearfar.evaluation import embed_table, inference, pair_report, score_pairs
 from nearfar.pipeline import train as train_recipe
 from nearfar.recipe import build_recipe

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -185,19 +185,21 @@ def run_parallel(jobs: Sequence[Callable[[], Result]], most: int) -> list[Result
 
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_making = Lock()
 
 
 def _pool(size: int, torch_threads: int) -> ThreadPoolExecutor:
     """Threads with so many torch threads each; they are kept for the next pass."""
-    if (size, torch_threads) not in _pools:
-        before = torch.get_num_threads()
-        pool = ThreadPoolExecutor(size, "nearfar-encoder", partial(_set_threads, torch_threads))
-        gate = Barrier(size)
-        for future in [pool.submit(gate.wait) for _ in range(size)]:  # a pool starts its threads as jobs come in
-            future.result()
-        torch.set_num_threads(before)  # torch keeps the number that any thread has set for new threads
-        _pools[size, torch_threads] = pool
-    return _pools[size, torch_threads]
+    with _making:
+        if (size, torch_threads) not in _pools:
+            before = torch.get_num_threads()
+            pool = ThreadPoolExecutor(size, "nearfar-encoder", partial(_set_threads, torch_threads))
+            gate = Barrier(size)
+            for future in [pool.submit(gate.wait) for _ in range(size)]:  # a pool starts its threads as jobs come in
+                future.result()
+            torch.set_num_threads(before)  # torch keeps the number that any thread has set for new threads
+            _pools[size, torch_threads] = pool
+        return _pools[size, torch_threads]
 
 
 def _set_threads(number: int) -> None:

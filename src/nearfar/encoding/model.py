@@ -1,4 +1,4 @@
-"""A trained model: ``nearfar.load(folder)`` predicts labels and embeds texts."""
+"""A trained model: ``load(folder)`` predicts labels and embeds texts; :func:`nearfar.load` makes it an estimator."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from nearfar.encoding.heads import Head, make_head
 from nearfar.encoding.model_files import SavedModel, check_target, copy_model
 from nearfar.encoding.pretrained import (
     choose_length,
+    exclusive_random,
     find,
     labels_of,
     open_config,
@@ -199,7 +200,7 @@ def load(name: str | Path, *, revision: str | None = None, token: str | None = N
     labels = labels_of(config) if card is None else card.labels
     native = labels is not None if card is None else card.native
     head: Head | None = None
-    with torch.random.fork_rng(devices=[]):
+    with exclusive_random():
         torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
         network, fresh = open_network(source, config, native=native)
         if labels is not None and not native:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -275,7 +276,7 @@ def build(
             if getattr(config, key, None) is not None or key == "classifier_dropout":
                 setattr(config, key, dropout)
     head = None
-    with torch.random.fork_rng(devices=[]):
+    with exclusive_random():
         torch.manual_seed(seed)
         network, fresh = open_network(source, config, native=native)
         renamed = native and before is not None and _folded(before) != _folded(classes or ())
@@ -446,6 +447,27 @@ def require_pooler(network: Any, name: str) -> tuple[Tensor, Tensor]:
 
 def _of_class_head(key: str, network: Any, *, native: bool) -> bool:
     return native and not key.startswith(f"{network.base_model_prefix}.")
+
+
+_random = threading.RLock()
+
+
+@contextmanager
+def exclusive_random() -> Iterator[None]:
+    """Keep torch's random generator, which all threads share, to this thread, and leave it as it was.
+
+    Training and whatever draws weights is in such a block: a second thread waits until the first has left its own.
+    """
+    with _random, torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _new_lock() -> None:
+    global _random
+    _random = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
 
 
 @contextmanager

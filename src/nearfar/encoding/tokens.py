@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from nearfar.encoding.unpadded import Unpadded
 from nearfar.errors import SettingError
 
 CHUNK = 2_048
+_one_at_a_time = Lock()
+"""Fast tokenizers keep the settings of a call, and refuse to change them while another thread uses them."""
 
 Indices = Sequence[int] | NDArray[np.int64]
 
@@ -138,7 +141,8 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
     truncated = 0
     for start in range(0, len(columns[0]), CHUNK):
         chunk = [list(column[start : start + CHUNK]) for column in columns]
-        encoded = tokenizer(*chunk, return_token_type_ids=typed, **settings)
+        with _one_at_a_time:
+            encoded = tokenizer(*chunk, return_token_type_ids=typed, **settings)
         rows = encoded["input_ids"]
         lengths.extend(map(len, rows))
         ids.append(np.fromiter((token for row in rows for token in row), dtype=np.int32))

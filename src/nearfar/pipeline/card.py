@@ -205,7 +205,7 @@ def _usage(card: Card) -> list[str]:
             "import nearfar",
             "",
             'model = nearfar.load("this-folder")',
-            'model.embed(["some text", "another text"])',
+            'model.encode(["some text", "another text"])',
             "```",
             "",
             'The same vectors come from `SentenceTransformer("this-folder").encode`.',

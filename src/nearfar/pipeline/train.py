@@ -13,10 +13,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from accelerate import Accelerator
 
 from nearfar.encoding.model_folder import CARD
+from nearfar.encoding.pretrained import exclusive_random
 from nearfar.errors import CheckpointError
 from nearfar.evaluation import Report
 from nearfar.files import write_atomic, write_errors
@@ -76,8 +78,12 @@ def train(
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
     part: bool = False,
+    on_interrupt: Literal["resume", "finish"] = "resume",
 ) -> Summary:
     """Train what the recipe describes and save it into ``out``.
+
+    Runs of one process follow each other: one that is started in another thread waits. The state of torch's random
+    generator is the same afterwards as before.
 
     Args:
         recipe: what to train.
@@ -89,7 +95,20 @@ def train(
         overwrite: replace what is in the folder.
         callbacks: follow the run: its messages, steps and evaluations.
         part: whether this is part of a run whose processes continue.
+        on_interrupt: whether Ctrl-C leaves a checkpoint to resume from and raises ``Interrupted``, or finishes the
+            model with the best weights so far.
     """
+    with exclusive_random():
+        return _train(
+            recipe, out, data=data, resume=resume, overwrite=overwrite, callbacks=callbacks, part=part,
+            finish=on_interrupt == "finish",
+        )  # fmt: skip
+
+
+def _train(
+    recipe: Recipe | TaskRecipe, out: Path, *, data: object, resume: bool, overwrite: bool,
+    callbacks: Sequence[Callback], part: bool, finish: bool,
+) -> Summary:  # fmt: skip
     main = int(os.environ.get("RANK", "0")) == 0
     messages = Messages(callbacks, quiet=not main)
     plan = plan_recipe(recipe, data)
@@ -127,13 +146,15 @@ def train(
                 messages(line)
             followed = part or number + 1 < plan.stages
             files = _files(plan, out, number, prepared, main=main, resume=resume, followed=followed)
-            trainings.append(_fit(prepared, files, accelerator, messages))
+            trainings.append(_fit(prepared, replace(files, finish=finish), accelerator, messages))
+            if trainings[-1].interrupted:
+                break
             if warning := _no_gain(trainings[-1], prepared):
                 messages(f"warning: {warning}")
         run.fit_head()
         reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
         if main:
-            journal = read_journal(out / plan.journal(plan.stages - 1))
+            journal = read_journal(out / plan.journal(len(trainings) - 1))
             seconds = time.perf_counter() - began
             metrics = metrics_of(reports, plan.metrics, trainings, seconds, prepared.module, journal)
             with write_errors(out, "the model"):

@@ -57,6 +57,8 @@ class Progress:
     texts: int = 0
     stopped: bool = False
     """Whether early stopping has ended the run."""
+    interrupted: bool = False
+    """Whether a request to stop has ended the run with the weights so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,8 @@ class RunFiles:
         identity: names the run: a checkpoint of another one is refused.
         resume: whether to continue from the newest whole checkpoint.
         followed: whether another training follows: then a request to stop counts even in the last step.
+        finish: whether a request to stop ends the training with the best weights so far; else a checkpoint is left to
+            resume from.
     """
 
     store: CheckpointStore
@@ -97,6 +101,7 @@ class RunFiles:
     identity: str = ""
     resume: bool = False
     followed: bool = False
+    finish: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,8 @@ def fit(
                 elapsed = time.perf_counter() - began
                 progress.seconds += elapsed
                 progress.texts += result.texts
-                run.report_step(_entry(progress, plan, result, rates, elapsed))
+                with _interrupts(asked_to_stop, finish=files.finish):
+                    run.report_step(_entry(progress, plan, result, rates, elapsed))
 
                 last = progress.step == plan.steps
                 if evaluate is not None and (
@@ -181,10 +187,14 @@ def fit(
                 ):
                     for embedding in lazy:
                         embedding.current()
-                    run.evaluate(evaluate, progress, training)
+                    with _interrupts(asked_to_stop, finish=files.finish):
+                        run.evaluate(evaluate, progress, training)
                 if epoch_done:
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 stop = _any_process(accelerator, asked=bool(asked_to_stop))
+                if stop and files.finish:
+                    progress.stopped = progress.interrupted = not last
+                    break
                 if stop or clock.due(training.checkpoint_every, progress.step, epoch_done=epoch_done, last=last):
                     run.checkpoint(progress, order)
                     clock.reset()
@@ -361,6 +371,17 @@ def _any_process(accelerator: Accelerator, *, asked: bool) -> bool:
         return asked
     flag = torch.tensor([float(asked)], device=accelerator.device)
     return bool(accelerator.reduce(flag, "sum").item() > 0)
+
+
+@contextmanager
+def _interrupts(received: list[int], *, finish: bool) -> Iterator[None]:
+    """With ``finish``, take a KeyboardInterrupt of a callback or an evaluation for a request to stop."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not finish:
+            raise
+        received.append(signal.SIGINT)
 
 
 @contextmanager

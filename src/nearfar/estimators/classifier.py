@@ -1,0 +1,192 @@
+"""``nearfar.Classifier``: a text classifier with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+
+from nearfar.data import Layout, Records, read_memory
+from nearfar.errors import MEMORY, SettingError
+from nearfar.estimators.estimator import TextEstimator
+from nearfar.estimators.fitting import column_keys, recipe_of, train_folder
+from nearfar.estimators.folder import ModelFolder
+from nearfar.estimators.rows import Labels, LabelType, is_table, label_type, labeled_rows, read_texts, target_type
+
+if TYPE_CHECKING:
+    from nearfar.encoding import Model
+    from nearfar.training import Callback
+
+
+class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A text classifier: a pretrained encoder, fine-tuned with a contrastive or another objective, and a class head.
+
+    Nothing has to be chosen: what is left open follows from the data, as in ``nearfar train``. The same data, seed and
+    settings give the same weights as the command.
+
+    Args:
+        encoder: a short name, a model folder, or a name on the Hugging Face Hub.
+        objective: the name of a training objective, or a dictionary with its ``name`` and settings.
+        label_names: ``"auto"`` or None.
+        class_weight: ``"balanced"``, or a dictionary with the weight of each class.
+        random_state: the seed of all random numbers.
+        verbose: show the progress of ``fit``.
+        head: the class head: ``"auto"``, ``"trained"``, ``"logistic"``, ``"nearest-center"`` or ``"neighbors"``.
+        epochs: passes over the training texts.
+        max_steps: stop after so many optimizer steps.
+        batch_size: texts in a batch of training.
+        learning_rate: the peak learning rate of the encoder.
+        max_length: tokens at which a text is truncated.
+        pooling: ``"first"``, ``"mean"`` or ``"pooler"``.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        columns: which columns of data frames and data sets are read, where their names do not say it, such as
+            ``{"text": "body", "label": "intent"}``; ``pair`` is the second text of a pair.
+        invalid: ``"refuse"``, or ``"drop"`` to leave out training rows that cannot be used.
+        callbacks: objects that follow the training: :class:`nearfar.Callback`.
+        settings: any other recipe keys, such as ``{"training.warmup": 0.1}``.
+
+    Attributes:
+        classes_: (c,) the classes, sorted.
+        model_: the trained model.
+        recipe_: the recipe with everything that was chosen.
+        scores_: the scores on the validation rows, where there were some.
+        history_: one entry for each step and evaluation of the training.
+
+    >>> import nearfar
+    >>> texts = ["where is my parcel", "the parcel is late", "i was charged twice", "the invoice is wrong"]
+    >>> clf = nearfar.Classifier("toy").fit(texts, ["delivery", "delivery", "payment", "payment"])
+    >>> clf.classes_.tolist(), clf.predict_proba(texts).shape
+    (['delivery', 'payment'], (4, 2))
+    """
+
+    def __init__(
+        self,
+        encoder: Any = "minilm",
+        *,
+        objective: str | Mapping[str, Any] = "auto",
+        label_names: Any = "auto",
+        class_weight: str | Mapping[Any, float] | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+        head: str = "auto",
+        epochs: int | None = None,
+        max_steps: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_length: int | None = None,
+        pooling: str | None = None,
+        precision: str = "auto",
+        columns: Mapping[str, str] | None = None,
+        invalid: str = "refuse",
+        callbacks: Sequence[Callback] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.objective = objective
+        self.label_names = label_names
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.verbose = verbose
+        self.head = head
+        self.epochs = epochs
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_length = max_length
+        self.pooling = pooling
+        self.precision = precision
+        self.columns = columns
+        self.invalid = invalid
+        self.callbacks = callbacks
+        self.settings = settings
+
+    def fit(self, texts: Any, labels: Any = None, *, unlabeled: Any = None, validation: Any = None) -> Self:
+        """Train on labeled texts.
+
+        Args:
+            texts: a list, a NumPy array or a Series of texts, a list of ``(left, right)`` pairs; or a data frame, a
+                ``datasets.Dataset`` or a dictionary of columns.
+            labels: the class of each text; of a table the name of its column, or None to recognize it by its name.
+            unlabeled: texts without labels; not supported yet.
+            validation: rows that choose the best weights: ``(texts, labels)``, a table, or a share of the texts such
+                as 0.1; 0 for none, None for a tenth of at least 1,000 texts.
+        """
+        self._refuse_unsupported(unlabeled)
+        data, layout, kind = self._rows(texts, labels, "train")
+        rows, more = {"train": data}, column_keys(layout)
+        if validation is not None:
+            if isinstance(validation, int | float):
+                more["data.dev"] = float(validation)
+            else:
+                split = isinstance(validation, tuple) and len(validation) == 2
+                dev_texts, dev_labels = validation if split else (validation, None)
+                rows["dev"], _, _ = self._rows(dev_texts, dev_labels, "dev")
+        parameters = self.get_params(deep=False)
+        recipe = recipe_of(type(self).__name__, parameters, more)
+        folder, _ = train_folder(recipe, rows, self.callbacks, verbose=bool(self.verbose))
+        return self._finish(folder, label_type=kind)
+
+    def predict(self, texts: Any, *, batch_size: int = 64) -> NDArray[Any]:
+        """(n,) the most probable class of each text."""
+        probabilities = self.predict_proba(texts, batch_size=batch_size)
+        classes: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
+        return classes
+
+    def predict_proba(self, texts: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, c) the probability of each class, in the order of ``classes_``."""
+        model = self.model_
+        records = read_texts(texts, self._layout())
+        return self._probabilities(model, records, batch_size)
+
+    def score(self, texts: Any, labels: Any = None, sample_weight: Any = None) -> float:
+        """The share of texts whose class is predicted; a label that the model does not know is refused."""
+        model = self.model_
+        data, layout, _ = self._rows(texts, labels, "score")
+        records = read_memory(data, f"{MEMORY}score", layout, need="any")
+        from nearfar.pipeline.data import class_numbers
+
+        assert model.labels is not None
+        truth = class_numbers(records, model.labels)
+        predicted = self._labels.order[self._probabilities(model, records, 64).argmax(axis=1)]
+        return float(np.average(predicted == truth, weights=sample_weight))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(c,) the classes, sorted."""
+        _ = self.model_
+        return self._labels.classes
+
+    def _probabilities(self, model: Any, records: Records, batch_size: int) -> NDArray[np.float32]:
+        from nearfar.encoding.predictor import predictor_of
+
+        predictor = predictor_of(model)
+        predictor.check(records)
+        probabilities = model.probabilities(predictor.texts(records.texts), batch_size=batch_size)
+        return np.asarray(probabilities[:, self._labels.order])
+
+    def _rows(self, texts: Any, labels: Any, name: str) -> tuple[Any, Layout, LabelType]:
+        data, layout = labeled_rows(texts, labels, self._layout(), name)
+        kind = (
+            target_type(data, layout)
+            if is_table(texts) and (labels is None or isinstance(labels, str))
+            else (label_type(labels))
+        )
+        return data, layout, kind
+
+    def _open(self, folder: ModelFolder, model: Model | None = None) -> None:
+        super()._open(folder, model)
+        names = self.model_.labels
+        if names is None:
+            raise SettingError(f"{folder.path}: this model has no class head; open it with nearfar.Encoder.")
+        self._labels = Labels.of(names, folder.settings().get("label_type", "str"))
+
+    def _refuse_unsupported(self, unlabeled: object) -> None:
+        if unlabeled is not None:
+            raise SettingError("unlabeled texts are not used yet; leave unlabeled out.")
+        if self.label_names not in ("auto", None):
+            raise SettingError(f"label_names is 'auto' or None until class names are used, got {self.label_names!r}.")
+        if self.class_weight is not None:
+            raise SettingError("class_weight is not supported yet; leave it out.")

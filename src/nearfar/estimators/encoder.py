@@ -1,0 +1,224 @@
+"""``nearfar.Encoder``: a text encoder that is fine-tuned on pairs, triplets or plain texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
+
+from nearfar.data import Layout, Records, RowType, read_memory, row_type_of
+from nearfar.errors import MEMORY, DataError, Problem, SettingError
+from nearfar.estimators.estimator import TextEstimator
+from nearfar.estimators.fitting import recipe_of, train_folder
+from nearfar.estimators.rows import encoder_rows, is_table, labeled_rows, read_texts
+
+if TYPE_CHECKING:
+    from nearfar.encoding import Model
+    from nearfar.training import Callback
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A text that a search has found."""
+
+    index: int
+    """Its place in the corpus."""
+    score: float
+    """The cosine similarity to the query."""
+    text: str
+
+
+class Encoder(TransformerMixin, TextEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A text encoder: pretrained, and fine-tuned by ``fit``, which decides by the rows how.
+
+    Without ``fit`` it encodes with the pretrained weights.
+
+    Args:
+        encoder: a short name, a model folder, also one of sentence-transformers, or a name on the Hugging Face Hub.
+        objective: the name of a training objective, or a dictionary with its ``name`` and settings; ``"auto"`` follows
+            from the rows, None leaves the pretrained weights as they are.
+        random_state: the seed of all random numbers.
+        verbose: show the progress of ``fit``.
+        epochs: passes over the training rows.
+        max_steps: stop after so many optimizer steps.
+        batch_size: rows in a batch of training.
+        learning_rate: the peak learning rate.
+        max_length: tokens at which a text is truncated.
+        pooling: ``"first"``, ``"mean"`` or ``"pooler"``.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        columns: which columns of data frames and data sets are read, where their names do not say it, such as
+            ``{"text": "question", "pair": "answer"}``; also ``score``, ``label``, ``negative``, ``query_id`` and
+            ``doc_id``.
+        invalid: ``"refuse"``, or ``"drop"`` to leave out training rows that cannot be used.
+        callbacks: objects that follow the training: :class:`nearfar.Callback`.
+        settings: any other recipe keys, such as ``{"batches.shuffle": "clusters"}``.
+
+    Attributes:
+        model_: the trained model.
+        recipe_: the recipe with everything that was chosen.
+        scores_: the scores on the validation rows, where there were some.
+        history_: one entry for each step and evaluation of the training.
+
+    >>> import nearfar
+    >>> pairs = [("a red apple", "an apple that is red"), ("a saw", "a tool to cut wood"), ("rain", "wet weather")]
+    >>> enc = nearfar.Encoder("toy", epochs=1).fit(pairs)
+    >>> enc.encode(["an apple", "a saw"]).shape
+    (2, 64)
+    """
+
+    def __init__(
+        self,
+        encoder: Any = "minilm",
+        *,
+        objective: str | Mapping[str, Any] | None = "auto",
+        random_state: Any = 0,
+        verbose: bool = False,
+        epochs: int | None = None,
+        max_steps: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_length: int | None = None,
+        pooling: str | None = None,
+        precision: str = "auto",
+        columns: Mapping[str, str] | None = None,
+        invalid: str = "refuse",
+        callbacks: Sequence[Callback] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.objective = objective
+        self.random_state = random_state
+        self.verbose = verbose
+        self.epochs = epochs
+        self.max_steps = max_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_length = max_length
+        self.pooling = pooling
+        self.precision = precision
+        self.columns = columns
+        self.invalid = invalid
+        self.callbacks = callbacks
+        self.settings = settings
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+    def fit(self, data: Any, labels: Any = None, *, validation: Any = None) -> Self:
+        """Train on pairs, triplets or plain texts.
+
+        Args:
+            data: a list of ``(a, b)``, ``(a, b, score)`` or ``(anchor, positive, negative)`` tuples, or of texts; or a
+                data frame, a ``datasets.Dataset`` or a dictionary of columns.
+            labels: classes of single texts, as scikit-learn passes them: texts of a class are pulled together.
+            validation: rows that choose the best weights, in a form that ``data`` can have, or a share of the rows
+                such as 0.1; 0 for none, None for a tenth of at least 1,000 rows.
+        """
+        if self.objective is None:
+            self.__dict__.pop("_folder", None)
+            _ = self.model_
+            return self
+        rows, more = self._rows(data, labels)
+        if isinstance(validation, int | float):
+            more["data.dev"] = float(validation)
+        elif validation is not None:
+            rows["dev"] = self._read(validation, None, "dev")
+        recipe = recipe_of(type(self).__name__, self.get_params(deep=False), more)
+        folder, _ = train_folder(recipe, rows, self.callbacks, verbose=bool(self.verbose))
+        return self._finish(folder)
+
+    def encode(self, texts: Any, *, batch_size: int = 64, normalize: bool = False) -> NDArray[np.float32]:
+        """(n, d) the embeddings of texts.
+
+        Args:
+            texts: a list, a NumPy array or a Series of texts, or a table with a column of texts.
+            batch_size: texts computed at once.
+            normalize: whether to scale each embedding to length 1.
+        """
+        vectors = self.embed(texts, batch_size=batch_size)
+        if normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    def transform(self, texts: Any) -> NDArray[np.float32]:
+        """(n, d) the embeddings of texts, for pipelines of scikit-learn."""
+        return self.encode(texts)
+
+    def similarity(self, left: Any, right: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, m) the cosine similarity of each of n texts to each of m others.
+
+        >>> import nearfar
+        >>> nearfar.Encoder("toy").similarity(["an apple"], ["an apple", "a saw"]).round(4).tolist()[0][0]
+        1.0
+        """
+        rows = self.encode(left, batch_size=batch_size, normalize=True)
+        columns = self.encode(right, batch_size=batch_size, normalize=True)
+        cosines: NDArray[np.float32] = np.clip(rows @ columns.T, -1.0, 1.0)
+        return cosines
+
+    def search(self, queries: Any, corpus: Any, *, top: int = 10, batch_size: int = 64) -> list[list[Hit]]:
+        """For each query the most similar texts of a corpus, the best first.
+
+        Args:
+            queries: texts, or one text.
+            corpus: texts to search among.
+            top: how many are returned for each query.
+            batch_size: texts computed at once.
+
+        >>> import nearfar
+        >>> nearfar.Encoder("toy").search(["a saw"], ["an apple", "a saw"], top=1)[0][0].text
+        'a saw'
+        """
+        if top < 1:
+            raise SettingError(f"top must be 1 or more, got {top}.")
+        from nearfar.evaluation.search import top_documents
+
+        documents = read_texts(corpus, self._layout(), "corpus")
+        asked = read_texts([queries] if isinstance(queries, str) else queries, self._layout(), "queries")
+        vectors = (self.encode(records, batch_size=batch_size) for records in (asked, documents))
+        scores, places = top_documents(*vectors, top=min(top, len(documents)), normalize=True)
+        texts = documents.texts[0]
+        return [
+            [Hit(int(place), float(score), texts[place]) for score, place in zip(*row, strict=True)]
+            for row in zip(scores, places, strict=True)
+        ]
+
+    @property
+    def model_(self) -> Model:
+        """The trained model; before ``fit`` the pretrained one."""
+        if "_folder" in self.__dict__:
+            return super().model_
+        opened: tuple[str, Model] | None = self.__dict__.get("_pretrained")
+        name = str(self.encoder)
+        if opened is None or opened[0] != name:
+            from nearfar.encoding import load
+
+            opened = self._pretrained = (name, load(name))
+        return opened[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_pretrained"}
+
+    def _read(self, data: Any, labels: Any, name: str) -> Records:
+        if labels is not None:
+            rows, layout = labeled_rows(data, labels, self._layout(), name)
+        else:
+            rows, layout = (data, self._layout()) if is_table(data) else (encoder_rows(data, name), Layout())
+        return read_memory(rows, f"{MEMORY}{name}", layout, invalid=self.invalid)  # type: ignore[arg-type]
+
+    def _rows(self, data: Any, labels: Any) -> tuple[dict[str, object], dict[str, object]]:
+        """The training rows, and the objective where it follows from them."""
+        records = self._read(data, labels, "train")
+        if self.objective != "auto" or labels is not None:
+            return {"train": records}, {}
+        plain = records.shape == "texts"
+        row_type = row_type_of(records, pairwise=not plain, plain=plain and records.labels is None)
+        if isinstance(row_type, Problem):
+            raise DataError(row_type)
+        return {"train": records}, {} if row_type is RowType.LABELED else {"objective.name": row_type.objective}
