@@ -56,7 +56,7 @@ def test_a_model_comes_back_from_the_hub_as_it_was(folder, hub):
     again = Model.from_pretrained("me/tickets")
 
     assert address.startswith(f"{hub.address}/me/tickets/commit/")
-    assert np.array_equal(model.probabilities(TEXTS), again.probabilities(TEXTS))
+    assert np.array_equal(model.predict_proba(TEXTS), again.probabilities(TEXTS))
     assert np.array_equal(model.embed(TEXTS), again.embed(TEXTS))
     assert again.labels == model.labels
 
@@ -209,12 +209,12 @@ def test_a_model_that_brings_its_own_code_is_refused(folder, hub):
 # Folders
 
 
-def test_save_copies_the_model_and_nothing_else(folder, tmp_path):
+def test_save_copies_the_model_and_its_history_and_nothing_else(folder, tmp_path):
     model = nearfar.load(folder)
     model.save_pretrained(tmp_path / "copy")
 
     copied = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
-    assert copied == set(files_of(folder))
+    assert copied == {*files_of(folder), "journal.jsonl"}
     assert all((tmp_path / "copy" / name).read_bytes() == path.read_bytes() for name, path in files_of(folder).items())
     assert np.array_equal(nearfar.load(tmp_path / "copy").embed(TEXTS), model.embed(TEXTS))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nearfar
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.pipeline.train import plan_recipe, train
 from nearfar.recipe import build_recipe
@@ -58,7 +59,7 @@ def test_balanced_weights_make_the_rare_class_more_likely(objective, head, tmp_p
     for weight in ("none", "balanced"):
         out = tmp_path / weight
         train(recipe({"name": objective, "class_weight": weight}, head), out, data=rows())
-        model = nearfar.load(out)
+        model = open_model(out)
         chances[weight] = [model.predict([text])[0].probabilities["tool"] for text, _ in rows()]
         assert nearfar.recipe.read_recipe(out / "recipe.toml").objective.class_weight == weight
     assert all(many > few for few, many in zip(chances["none"], chances["balanced"], strict=True))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.training.runs import write_pairs, write_texts
 
-import nearfar
 from nearfar.encoding import build
+from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.data import read_data
@@ -50,7 +50,7 @@ def test_only_the_head_moves(tmp_path, tables):
         "toy", classes=("a", "b"), seed=stream(recipe.seed, "head"), pooling=recipe.encoder.pooling
     ).model.state_dict()
     train_recipe(recipe, tmp_path / "m")
-    after = nearfar.load(tmp_path / "m").model.state_dict()
+    after = open_model(tmp_path / "m").model.state_dict()
     changed = {name for name, weight in after.items() if not torch.equal(weight, before.get(name, weight[:0]))}
 
     assert changed == {name for name in after if name.startswith(("head.", "network.classifier."))}
@@ -109,7 +109,7 @@ def test_several_tasks_train_their_heads_and_the_shared_layer(tmp_path):
     recipe = task_recipe(tmp_path, "concat", "joint")
     train_recipe(recipe, tmp_path / "m")
     before = build("toy", classes=None, seed=stream(recipe.seed, "head")).model.state_dict()
-    after = nearfar.load(tmp_path / "m").model.state_dict()
+    after = open_model(tmp_path / "m").model.state_dict()
 
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in after)

@@ -29,7 +29,8 @@ MODULES = (
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("[1-9]_*/config.json", "[1-9]_*/model.safetensors"),
 )
-LAYOUT = ("config.json", *WEIGHTS, *TOKENIZER, *MODULES, CARD, "README.md", "recipe.toml", "metrics.json")
+ABOUT = ("README.md", "recipe.toml", "metrics.json", "estimator.json")
+LAYOUT = ("config.json", *WEIGHTS, *TOKENIZER, *MODULES, CARD, *ABOUT)
 """Patterns of the files of a model; ``*`` also stands for a slash, so that folders need one of their own."""
 FOLDER_NAME = '"this-folder"'
 """What the model card calls the model in its examples."""

@@ -176,12 +176,12 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         )
         return data, layout, kind
 
-    def _open(self, folder: ModelFolder, model: Model | None = None) -> None:
+    def _open(self, folder: ModelFolder | None, model: Model | None = None) -> None:
         super()._open(folder, model)
         names = self.model_.labels
         if names is None:
-            raise SettingError(f"{folder.path}: this model has no class head; open it with nearfar.Encoder.")
-        self._labels = Labels.of(names, folder.settings().get("label_type", "str"))
+            raise SettingError("this model has no class head; open it with nearfar.Encoder.")
+        self._labels = Labels.of(names, "str" if folder is None else folder.settings().get("label_type", "str"))
 
     def _refuse_unsupported(self, unlabeled: object) -> None:
         if unlabeled is not None:

@@ -121,7 +121,7 @@ class Encoder(TransformerMixin, TextEstimator):  # type: ignore[misc]  # scikit-
                 such as 0.1; 0 for none, None for a tenth of at least 1,000 rows.
         """
         if self.objective is None:
-            self.__dict__.pop("_folder", None)
+            self._open(None)
             _ = self.model_
             return self
         rows, more = self._rows(data, labels)
@@ -192,7 +192,7 @@ class Encoder(TransformerMixin, TextEstimator):  # type: ignore[misc]  # scikit-
     @property
     def model_(self) -> Model:
         """The trained model; before ``fit`` the pretrained one."""
-        if "_folder" in self.__dict__:
+        if self.__sklearn_is_fitted__():
             return super().model_
         opened: tuple[str, Model] | None = self.__dict__.get("_pretrained")
         name = str(self.encoder)

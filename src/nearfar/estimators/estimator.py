@@ -13,8 +13,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from nearfar.data import Layout
+from nearfar.errors import SettingError
 from nearfar.estimators.fitting import KEYS, layout_of
-from nearfar.estimators.folder import CARD, ModelFolder
+from nearfar.estimators.folder import ModelFolder
+from nearfar.files import write_atomic
 from nearfar.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_folder" in self.__dict__
+        return not {"_folder", "_model"}.isdisjoint(self.__dict__)
 
     @property
     def model_(self) -> Model:
@@ -74,8 +76,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     @property
     def recipe_(self) -> Recipe:
         """The recipe that the model was trained by, with nothing left open."""
-        _ = self.model_
-        return read_recipe(self._folder.path / RECIPE)
+        return read_recipe(self._path() / RECIPE)
 
     @property
     def scores_(self) -> dict[str, Any]:
@@ -85,21 +86,56 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     @property
     def history_(self) -> list[dict[str, Any]]:
         """One entry for each step and each evaluation of the training."""
-        _ = self.model_
-        paths = sorted(self._folder.path.glob("journal*.jsonl"))
-        return [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for path in self._journals() for line in path.read_text("utf-8").splitlines()]
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Save the model as a folder, which ``nearfar.load`` and the commands open, and SentenceTransformer too.
 
-        Args:
-            path: the folder.
-            overwrite: replace a model that is there.
+        A model that is there is replaced; a folder with other things is refused.
         """
-        model = self.model_
-        if "_folder" not in self.__dict__ or not (self._folder.path / CARD).is_file():  # of another library
-            self._folder = _written(model)
-        self._folder.copy_to(Path(path), overwrite=overwrite)
+        target = Path(path)
+        self.model_.save(target)
+        for journal in self._journals():
+            if journal.parent.resolve() != target.resolve():
+                write_atomic(target / journal.name, journal.read_bytes())
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
+        """The same as :meth:`save`, by the name it has in transformers and sentence-transformers."""
+        self.save(path)
+
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | None = None,
+        commit_message: str = "Upload a model of nearfar",
+    ) -> str:
+        """Upload the model to the Hugging Face Hub in one commit; returns the address of the commit.
+
+        Args:
+            repository: ``"name"`` or ``"owner/name"``, created where it does not exist.
+            private: whether a new repository is private; None leaves it to the owner's settings.
+            revision: the branch, created where it does not exist.
+            token: an access token; None for that of ``hf auth login`` or ``HF_TOKEN``.
+            commit_message: the message of the commit.
+        """
+        return self.model_.push_to_hub(
+            repository, private=private, revision=revision, token=token, commit_message=commit_message
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+    ) -> Self:
+        """A fitted estimator from a folder or from the Hugging Face Hub, as ``nearfar.load`` opens it."""
+        from nearfar.estimators.loading import load
+
+        opened = load(name, revision=revision, token=token)
+        if not isinstance(opened, cls):
+            raise SettingError(f"{os.fspath(name)}: this model is a {type(opened).__name__}, not a {cls.__name__}.")
+        return opened
 
     def embed(self, texts: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, d) the embeddings of texts."""
@@ -112,8 +148,10 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_model", "_folder")}
-        if "_folder" in self.__dict__:
-            state["_files"] = self._folder.files()
+        if self.__sklearn_is_fitted__():
+            folder = ModelFolder.make()
+            self.save(folder.path)
+            state["_files"] = folder.files()
         return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -133,28 +171,31 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         self._open(folder)
         return self
 
-    def _open(self, folder: ModelFolder, model: Model | None = None) -> None:
-        self.__dict__.pop("_model", None)
-        self._folder = folder
+    def _open(self, folder: ModelFolder | None, model: Model | None = None) -> None:
+        """Become the estimator of a model; one that another library has saved has no folder."""
+        for name in ("_model", "_folder"):
+            self.__dict__.pop(name, None)
+        if folder is not None:
+            self._folder = folder
         if model is not None:
             self._model = model
 
+    def _path(self) -> Path:
+        """The folder of the model."""
+        if self.model_.folder is None:
+            raise SettingError("nearfar has not trained this model, so it has no recipe and no history.")
+        return self.model_.folder
+
+    def _journals(self) -> list[Path]:
+        folder = self.model_.folder
+        return [] if folder is None else sorted(folder.glob("journal*.jsonl"))
+
     def _metrics(self) -> dict[str, Any]:
-        _ = self.model_
         try:
-            values: dict[str, Any] = json.loads((self._folder.path / "metrics.json").read_text(encoding="utf-8"))
+            values: dict[str, Any] = json.loads((self._path() / "metrics.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return values
-
-
-def _written(model: Model) -> ModelFolder:
-    """A folder with a model that nearfar has not trained."""
-    from nearfar.encoding import save
-
-    folder = ModelFolder.make()
-    save(folder.path, model.model, model.tokenizer, model.card, readme="An encoder that nearfar has not trained.\n")
-    return folder
 
 
 def _is_plain(value: object) -> bool:

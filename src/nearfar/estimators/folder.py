@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import weakref
@@ -11,10 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.errors import OutputError
-from nearfar.files import atomic_folder, write_atomic
+from nearfar.files import write_atomic
 
-CARD = "nearfar.json"
 SETTINGS = "estimator.json"
 """The settings of the estimator and the type of its labels, beside the model."""
 
@@ -63,30 +60,3 @@ class ModelFolder:
     def write_settings(self, values: Mapping[str, object]) -> None:
         """Write ``estimator.json``."""
         write_atomic(self.path / SETTINGS, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
-
-    def copy_to(self, target: Path, *, overwrite: bool) -> None:
-        """Copy the model to a folder, which has all of it or nothing; only a model is replaced."""
-        if target.exists() and target.resolve() == self.path.resolve():
-            return
-        if target.exists() and not target.is_dir():
-            raise OutputError(f"{target}: this is a file; give a folder for the model.")
-        if target.is_dir() and any(target.iterdir()):
-            if not (target / CARD).is_file():
-                raise OutputError(
-                    f"{target}: the folder is not empty, and holds something else than a model of nearfar, so it is "
-                    "not replaced. Choose another one."
-                )
-            if not overwrite:
-                raise OutputError(
-                    f"{target}: there is a model already. Replace it with overwrite=True, or choose another folder."
-                )
-        try:
-            place = target.absolute()
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_folder(place, place.with_name(f".{place.name}-saving-{os.getpid()}")) as new:
-                shutil.copytree(self.path, new, dirs_exist_ok=True)
-        except OSError as cause:
-            reason = cause.strerror or str(cause)
-            raise OutputError(
-                f"{target}: the model cannot be written there: {reason}. Choose another folder."
-            ) from cause

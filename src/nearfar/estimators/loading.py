@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.estimators.estimator import parameters_of
@@ -15,10 +14,17 @@ if TYPE_CHECKING:
     from nearfar.estimators.encoder import Encoder
 
 
-def load(path: str | os.PathLike[str]) -> Classifier | Encoder:
+def load(
+    path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+) -> Classifier | Encoder:
     """Open a model folder, also one saved by another library, or an encoder by name.
 
     Returns a fitted :class:`nearfar.Classifier` for a model with a class head, and else a :class:`nearfar.Encoder`.
+
+    Args:
+        path: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
+        revision: a branch, a tag or a commit on the Hub.
+        token: an access token for private repositories; None for that of ``hf auth login`` or ``HF_TOKEN``.
 
     >>> import nearfar
     >>> nearfar.load("toy").encode(["a short text", "another one"]).shape
@@ -28,12 +34,11 @@ def load(path: str | os.PathLike[str]) -> Classifier | Encoder:
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
 
-    model = open_model(os.fspath(path))
-    folder = ModelFolder(Path(path), temporary=False)
+    name = os.fspath(path)
+    model = open_model(name, revision=revision, token=token)
     kind = Encoder if model.labels is None else Classifier
-    parameters = parameters_of(folder, inspect.signature(kind).parameters)
-    if kind is Encoder and not folder.path.is_dir():
-        return Encoder(os.fspath(path))
-    estimator = kind(**{"encoder": os.fspath(path), **parameters})
+    folder = None if model.folder is None else ModelFolder(model.folder, temporary=False)
+    parameters = {} if folder is None else parameters_of(folder, inspect.signature(kind).parameters)
+    estimator = kind(**{"encoder": name, **parameters})
     estimator._open(folder, model)
     return estimator
