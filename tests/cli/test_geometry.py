@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nearfar.cli.geometry_tables import bins_per_line
 from sentence_transformers import SentenceTransformer
 from tests.cli.test_pairs import call
 
 from nearfar.cli import embed
+from nearfar.cli.geometry_tables import bins_per_line
 from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.evaluation import alignment, anisotropy, effective_rank, uniformity
