@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import tomllib
@@ -130,12 +131,18 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         cls, name: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
     ) -> Self:
         """A fitted estimator from a folder or from the Hugging Face Hub, as ``nearfar.load`` opens it."""
-        from nearfar.estimators.loading import load
+        from nearfar.encoding import load
 
-        opened = load(name, revision=revision, token=token)
-        if not isinstance(opened, cls):
-            raise SettingError(f"{os.fspath(name)}: this model is a {type(opened).__name__}, not a {cls.__name__}.")
-        return opened
+        return cls.of_model(load(os.fspath(name), revision=revision, token=token), os.fspath(name))
+
+    @classmethod
+    def of_model(cls, model: Model, name: str) -> Self:
+        """The fitted estimator of an open model; ``name`` is what it was opened by."""
+        folder = None if model.folder is None else ModelFolder(model.folder, temporary=False)
+        parameters = {} if folder is None else parameters_of(folder, inspect.signature(cls).parameters)
+        estimator = cls(**{"encoder": name, **parameters})
+        estimator._open(folder, model)
+        return estimator
 
     def embed(self, texts: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, d) the embeddings of texts."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from typing import TYPE_CHECKING
-
-from nearfar.estimators.estimator import parameters_of
-from nearfar.estimators.folder import ModelFolder
 
 if TYPE_CHECKING:
     from nearfar.estimators.classifier import Classifier
@@ -34,11 +30,6 @@ def load(
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
 
-    name = os.fspath(path)
-    model = open_model(name, revision=revision, token=token)
+    model = open_model(os.fspath(path), revision=revision, token=token)
     kind = Encoder if model.labels is None else Classifier
-    folder = None if model.folder is None else ModelFolder(model.folder, temporary=False)
-    parameters = {} if folder is None else parameters_of(folder, inspect.signature(kind).parameters)
-    estimator = kind(**{"encoder": name, **parameters})
-    estimator._open(folder, model)
-    return estimator
+    return kind.of_model(model, os.fspath(path))
