@@ -53,7 +53,7 @@ def reproduce(
         str,
         typer.Option(
             help="published for those of the paper; triple-entropy and multi-task also have trained, triple-entropy, "
-            "mirror and simcse mean."
+            "mirror, multi-task and simcse mean."
         ),
     ] = "published",
     seeds: Annotated[
@@ -152,8 +152,8 @@ def _together(
 
     from nearfar.cli.study_actions import say, watch
     from nearfar.experiments.multitask import plan_table, run_table
-    from nearfar.experiments.published.comparison import task_conclusion, task_heads, task_lines, task_markdown
     from nearfar.experiments.published.table_data import write_text
+    from nearfar.experiments.published.task_comparison import task_conclusion, task_lines, task_markdown, task_tables
     from nearfar.recipe import Encoder
 
     paper, table = data.paper, data.table
@@ -165,7 +165,7 @@ def _together(
     if dry_run:
         states = planned.states(folder)
         left = len(states.to_run(retry_failed=retry_failed))
-        typer.echo(f"{', '.join(ready.recipes)}; seeds {', '.join(map(str, planned.plan.seeds))}")
+        typer.echo(f"{', '.join(planned.plan.contenders)}; seeds {', '.join(map(str, planned.plan.seeds))}")
         typer.echo(
             f"{len(planned.trials)} trials: {len(states.done)} there, {len(states.failed)} failed, {left} to run"
         )
@@ -175,13 +175,15 @@ def _together(
     if not ran:
         _say(["all trials of this table are there; nothing ran"])
     lines = task_lines(table, folder)
-    columns = (Column(name, justify="left" if name == "contender" else "right") for name in task_heads(table))
-    shown = Table(*columns, title=f"{paper.name}, table {table.number}: {table.title}", title_justify="left")
-    for line in lines:
-        shown.add_row(*line.cells(list(table.published)))
     console = _console()
-    console.print(shown)
-    for sentence in task_conclusion(lines):
+    say(console, f"{paper.name}, table {table.number}: {table.title}")
+    for title, head, rows in task_tables(table, lines):
+        columns = (Column(name, justify="right" if place else "left") for place, name in enumerate(head))
+        shown = Table(*columns, title=title, title_justify="left")
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
+    for sentence in task_conclusion(table, lines):
         say(console, sentence)
     write_text(out / RESULT, task_markdown(paper, table, lines, notes))
     _say([f"written to {out / RESULT}; a page of it: nearfar report {folder}"])
@@ -192,7 +194,8 @@ def _task_trial_line(record: Record) -> str:
     title = f"{record.contender}, seed {record.seed}"
     if not record.done:
         return f"{title}: failed: {record.reason}"
-    tasks = ", ".join(f"{name} {score:.3f}" for name, score in record.scores.items() if name != record.metric)
+    dev = {name: score for name, score in record.scores.items() if name != record.metric and " " not in name}
+    tasks = ", ".join(f"{name} {score:.3f}" for name, score in dev.items())
     return f"{title}: {record.metric} {record.score:.3f} ({tasks})"
 
 

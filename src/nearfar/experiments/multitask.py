@@ -17,7 +17,7 @@ from nearfar.experiments.identity import digest, task_trial_id
 from nearfar.experiments.published import Values, study_values
 from nearfar.experiments.published.table_data import ROWS, DataFolder, TableOptions, store_rows, write_text
 from nearfar.experiments.records import Cell, DataSet, Plan
-from nearfar.experiments.search import task_recipe_of
+from nearfar.experiments.search import SEPARATE, task_recipe_of
 from nearfar.experiments.trial import MEAN, TASKS, Planned, Source, Trial
 from nearfar.experiments.trial_runner import Executor, TrialRunner, Watcher, check_folder
 from nearfar.recipe.tasks import task_toml
@@ -32,7 +32,7 @@ class TaskTable:
 
     planned: Planned
     recipes: dict[str, str]
-    """Of each contender, as ``nearfar train`` takes it."""
+    """Of each contender, as ``nearfar train`` takes it; of one with a model for each task, several."""
     files: dict[Path, Records]
     """Files to be written: dev rows, where there are fewer than the data has."""
 
@@ -85,7 +85,7 @@ def plan_table(data: DataFolder, out: Path, options: TableOptions) -> TaskTable:
     trials, cells, recipes = dict[str, Trial](), list[Cell](), dict[str, str]()
     for seed in seeds:
         for contender, recipe in contenders.items():
-            recipes.setdefault(contender, task_toml(task_recipe_of(recipe, seed, f"contender {contender}")))
+            recipes = {**_recipe_texts(contender, recipe, seed), **recipes}
             identity = task_trial_id(recipe, seed, rows.digests)
             trials.setdefault(identity, replace(trial, id=identity, contender=contender, values=recipe, seed=seed))
             cells.append(Cell(id=identity, data=name, limit=options.limit, contender=contender, seed=seed, fold=0))
@@ -136,6 +136,18 @@ def run_table(
         return runner.run_all(retry_failed=retry_failed)
 
 
+def _recipe_texts(contender: str, values: Values, seed: int) -> dict[str, str]:
+    """The recipes of a contender by the names of their files."""
+    whole = {key: value for key, value in values.items() if key != SEPARATE}
+    parts = {contender: whole["task"]}
+    if values.get(SEPARATE):
+        parts = {f"{contender}-{task['name']}": [task] for task in whole["task"]}
+    return {
+        name: task_toml(task_recipe_of({**whole, "task": tasks}, seed, f"contender {contender}"))
+        for name, tasks in parts.items()
+    }
+
+
 class _Rows:
     """The rows of all tasks and stages: read, and drawn where fewer are wanted."""
 
@@ -149,6 +161,12 @@ class _Rows:
         """The data of a task or a stage, as a recipe names it; DataError with what is needed."""
         files: dict[str, str] = {role: str(entry[role]) for role in ("train", "dev") if role in entry}
         paths = self.data.find(name, files, "is missing", "All tasks of the table are trained together.")
+        if "test" in entry:
+            test = self.data.look_for(str(entry["test"]))
+            if test is None:
+                self.data.notes.append(f"{name}: there is no {entry['test']}, so it has no test score")
+            else:
+                files["test"], paths["test"] = str(entry["test"]), test
         self.data.notes += self.data.substitutes(name, files, paths)
         values: Values = {"dev": 0, "invalid": "drop"}
         for role, path in paths.items():
@@ -162,7 +180,7 @@ class _Rows:
                 values |= {"limit": most} if most < len(records) else {}
             elif most < len(records):
                 records = records.take(limit(records, most, seed=0))
-                file = self.place / f"{name}-dev-{most}.jsonl"
+                file = self.place / f"{name}-{role}-{most}.jsonl"
                 self.files[file] = records
                 values[role] = str(file)
             self.digests[f"{name}/{role}"] = records.fingerprint()
@@ -177,10 +195,22 @@ def _recipe(
     encoder: str | None,
     epochs: int | None,
 ) -> Values:
-    """The recipe of a contender without its seed: shared values, then its own, then other settings and options."""
-    recipe: Values = {"shared_layer": contender.get("shared_layer", False)}
+    """The recipe of a contender without its seed: shared values, then its own, then other settings and options.
+
+    ``dropout`` is that of the text embeddings: in front of the shared layer, or of the heads where there is none.
+    ``shared_layer_dropout`` drops as much of what the shared layer gives.
+    """
+    shared = contender.get("shared_layer", False)
+    recipe: Values = {"shared_layer": shared}
+    dropout = changes.get("dropout", contender["dropout"])
+    if shared:
+        recipe["shared_dropout"] = {"before": dropout}
+        dropout = dropout if contender.get("shared_layer_dropout") else 0.0
     for key in LAID_OVER:
-        laid = {**values["recipe"].get(key, {}), **contender.get(key, {}), **changes.get(key, {})}
+        own, other = contender.get(key, {}), changes.get(key, {})
+        if key == "encoder":  # what a contender says of the encoder is what it is about
+            own, other = other, own
+        laid = {**values["recipe"].get(key, {}), **own, **other}
         if laid:
             recipe[key] = laid
     if epochs is not None:
@@ -189,14 +219,18 @@ def _recipe(
         recipe["encoder"] = {**recipe.get("encoder", {}), "name": encoder}
     recipe["task"] = []
     for name, data in tables["task"].items():
-        head = {**contender["head"], **contender.get("heads", {}).get(name, {}), **changes.get("head", {})}
-        if values["task"][name].get("texts"):
-            head = {"kind": "linear", "dropout": head["dropout"]}
-        recipe["task"].append({"name": name, "data": data, "head": head, "metric": values["task"][name]["metric"]})
+        task = values["task"][name]
+        head = {"kind": "linear"} if task.get("texts") else dict(contender["head"])
+        if task.get("single_logit"):
+            head["single_logit"] = True
+        head |= {**contender.get("heads", {}).get(name, {}), "dropout": dropout}
+        recipe["task"].append({"name": name, "data": data, "head": head, "metric": task["metric"]})
     stages = []
     for name in contender.get("stages", ()):
         entry = values["stage"][name]
         stage = {"data": tables["stage"][name], "objective": {"name": entry["objective"]}}
         fewer = entry["epochs"] if epochs is None else min(entry["epochs"], epochs)
         stages.append({**stage, "epochs": fewer, "batch_size": entry["batch_size"]})
+    if contender.get(SEPARATE):
+        recipe[SEPARATE] = True
     return {**recipe, "stage": stages} if stages else recipe

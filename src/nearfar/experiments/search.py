@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     import optuna
 
 
+SEPARATE = "separate"
+"""The key of a contender that trains a model of its own for each task."""
+
+
 def train(
     trial: Trial,
     settings: Mapping[str, Any],
@@ -53,15 +57,30 @@ def train(
     return {name: dict(summary.report(name).scores) for name in summary.reports}
 
 
-def train_tasks(trial: Trial, out: Path) -> tuple[dict[str, float], int]:
-    """Train all tasks of a contender; returns the score of each on its dev rows, and how many these are."""
-    from nearfar import pipeline
+def train_tasks(trial: Trial, out: Path) -> tuple[dict[str, float], int, list[Path]]:
+    """Train all tasks of a contender, in one model or in one for each.
 
-    recipe = task_recipe_of(trial.values, trial.seed, f"contender {trial.contender}")
-    summary = pipeline.train(recipe, out)
-    reports = summary.reports["dev"]
-    scores = {name: float(report.scores[summary.metrics[name]]) for name, report in reports.items()}
-    return scores, sum(report.rows for report in reports.values())
+    Returns the score of each task on its dev rows, and as ``NAME train`` and ``NAME test`` on its training rows and,
+    where there are some, its test rows; how many dev rows there are; and the folders of the models.
+    """
+    from nearfar import pipeline
+    from nearfar.encoding.task_model import load_tasks
+    from nearfar.pipeline.tasks import evaluate_saved
+
+    values, scores, rows, folders = dict(trial.values), dict[str, float](), 0, list[Path]()
+    separate = values.pop(SEPARATE, False)
+    for number, tasks in enumerate([[task] for task in values["task"]] if separate else [values["task"]]):
+        folder = out / str(number) if separate else out
+        recipe = task_recipe_of({**values, "task": tasks}, trial.seed, f"contender {trial.contender}")
+        summary = pipeline.train(recipe, folder)
+        trained, _ = evaluate_saved(folder, load_tasks(folder), train=True)
+        for split, reports in {**summary.reports, **trained}.items():
+            for name, report in reports.items():
+                key = name if split == "dev" else f"{name} {split}"
+                scores[key] = float(report.scores[summary.metrics[name]])
+                rows += report.rows if split == "dev" else 0
+        folders.append(folder)
+    return scores, rows, folders
 
 
 def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]) -> Recipe:

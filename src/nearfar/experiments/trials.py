@@ -272,10 +272,14 @@ def _untrained(trial: Trial, rows: Records) -> tuple[Model, Values, list[str]]:
 
 
 def _tasks(trial: Trial, out: Path) -> tuple[Record, Files]:
-    """Several tasks in one model: the score of each on its dev rows, and the mean."""
-    scores, rows = train_tasks(trial, out)
-    scores[MEAN] = fmean(scores.values())
-    return replace(trial.done(), scores=scores, test=rows, recipe=trial.values), {JOURNAL: (out / JOURNAL).read_bytes()}
+    """Several tasks, in one model or in one for each: the scores of each, and the mean over those on dev rows."""
+    scores, rows, folders = train_tasks(trial, out)
+    names = [task["name"] for task in trial.values["task"]]
+    scores[MEAN] = fmean(scores[name] for name in names)
+    if all(f"{name} test" in scores for name in names):
+        scores[f"{MEAN} test"] = fmean(scores[f"{name} test"] for name in names)
+    journal = _joined([folder / JOURNAL for folder in folders])
+    return replace(trial.done(), scores=scores, test=rows, recipe=trial.values), {JOURNAL: journal}
 
 
 def _recipe(out: Path, source: Source) -> Values:
@@ -288,7 +292,11 @@ def _recipe(out: Path, source: Source) -> Values:
 
 def _journal(out: Path) -> bytes:
     """The journal of a run; of several stages one after the other, each entry with its stage."""
-    paths = journals(out)
+    return _joined(journals(out))
+
+
+def _joined(paths: Sequence[Path]) -> bytes:
+    """Journals one after the other, each entry with the number of its journal as its stage."""
     if len(paths) == 1:
         return paths[0].read_bytes()
     lines = []

@@ -451,9 +451,12 @@ def task_targets(planned: PlannedTask, records: Records) -> NDArray[np.float32]:
 
 
 def evaluate_saved(
-    folder: Path, model: TaskModel, task: str | None = None, *, batch_size: int = 64
+    folder: Path, model: TaskModel, task: str | None = None, *, batch_size: int = 64, train: bool = False
 ) -> tuple[Reports, list[str]]:
-    """All tasks of a saved model, or one, on the dev and test rows that its own recipe names; and what to know."""
+    """All tasks of a saved model, or one, on the dev and test rows that its own recipe names; and what to know.
+
+    With ``train``, on the rows they were trained on instead.
+    """
     recipe = read_task_recipe(folder / RECIPE)
     notes: list[str] = []
     reports: Reports = {}
@@ -461,7 +464,7 @@ def evaluate_saved(
         if task not in (None, table.name):
             continue
         card = model.card(table.name)
-        rows, row_notes = _measured_rows(recipe, table)
+        rows, row_notes = _measured_rows(recipe, table) if not train else _trained_rows(recipe, table)
         notes += row_notes
         thresholds = card.thresholds
         for split, records in rows.items():
@@ -473,6 +476,12 @@ def evaluate_saved(
             f"{folder}: its recipe names no dev or test rows; give --task and FILE to measure a task on others."
         )
     return reports, notes
+
+
+def _trained_rows(recipe: TaskRecipe, task: Task) -> tuple[dict[str, Records], list[str]]:
+    """The training rows of a task, and what to know."""
+    planned = read_task(recipe, task)
+    return {"train": planned.data.train}, list(planned.notes)
 
 
 def _measured_rows(recipe: TaskRecipe, task: Task) -> tuple[dict[str, Records], list[str]]:

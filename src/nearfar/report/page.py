@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nearfar import __version__
 from nearfar.errors import counted
-from nearfar.report import comparison, embedding_map, predictions, spaces, training_curves
+from nearfar.report import comparison, embedding_map, predictions, spaces, task_scores, training_curves
 from nearfar.report.elements import NOTHING, Markup, Missing, join, listed, tag
 from nearfar.report.sources import Source
 from nearfar.report.tables import conclusion, lines
@@ -35,6 +35,7 @@ class Section(NamedTuple):
 
 SECTIONS = (
     Section("scores", "Scores", comparison.scores),
+    Section("tasks", "Scores per task", task_scores.by_task, compares=True),
     Section("sets", "Scores on each set of scored pairs", spaces.by_set),
     Section("differences", "Differences to the baseline", comparison.differences, compares=True),
     Section("size", "Gain by training set size", comparison.by_size, compares=True),

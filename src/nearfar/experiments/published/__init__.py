@@ -76,6 +76,10 @@ class PublishedTable:
     """Contenders with neither of two settings, with one, with the other, and with both, where there are such."""
     tasks: str | None = None
     """A file of contenders that train several tasks at once, in place of studies."""
+    test: dict[str, float] = field(default_factory=dict)
+    """Score to the figure of the paper on test rows, of its best contender on dev rows."""
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    """Contenders by their approach."""
 
 
 @dataclass(frozen=True, kw_only=True)

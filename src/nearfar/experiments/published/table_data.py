@@ -82,7 +82,7 @@ class DataFolder:
 
     def find(self, name: str, files: Mapping[str, str], refusal: str, remedy: str) -> dict[str, Path]:
         """The files of a data set by their roles, each in any format, or others that may take their place."""
-        paths = {role: self._find(file) for role, file in files.items()}
+        paths = {role: self.look_for(file) for role, file in files.items()}
         lacking = [files[role] for role, path in paths.items() if path is None]
         if lacking:
             message = f"{name} {refusal}: there is no {' and no '.join(lacking)}"
@@ -105,7 +105,8 @@ class DataFolder:
             remedy = f"Bring all of it: {self.paper.data[name].about}. Or look at less with --limit."
             raise DataError([Problem(rows.source, message, remedy)])
 
-    def _find(self, name: str) -> Path | None:
+    def look_for(self, name: str) -> Path | None:
+        """A file in any format, or one that may take its place; None where there is none."""
         for each in (name, *self.paper.instead.get(name, ())):
             path = self.path / each
             if path.is_file():
