@@ -126,7 +126,7 @@ def test_predict_writes_one_object_a_line(folder):
     assert len(rows) == len(TEXTS)
     for row in rows:
         assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-4)
-        assert row["label"] == max(row["probabilities"], key=row["probabilities"].get)
+        assert row["predicted_label"] == max(row["probabilities"], key=row["probabilities"].get)
     code, out, _ = call("predict", "model", "train.jsonl")
     assert [json.loads(line) for line in out.splitlines()] == rows
 
@@ -351,7 +351,7 @@ def test_pairs_are_joined_for_classification(folder):
     assert code == 0, errors
     code, out, _ = call("predict", "paired", "pairs.jsonl")
     first = json.loads(out.splitlines()[0])
-    assert set(first) == {"text_a", "text_b", "label", "probabilities"}
+    assert set(first) == {"text_a", "text_b", "label", "predicted_label", "probabilities"}
     assert set(first["probabilities"]) == {"false", "true"}
     code, _, errors = call("predict", "paired", "train.jsonl")
     assert code == 1
@@ -424,3 +424,122 @@ def test_questions_with_answers_are_pairs(tmp_path):
     Path("qa.csv").write_text("question,answer\nwho?,me\nwhen?,now\n")
     code, out, _ = call("check", "qa.csv", "--encoder", "none", "--json")
     assert (code, json.loads(out)["shape"]) == (0, "pairs")
+
+
+@pytest.fixture(scope="module")
+def tickets(folder: Path) -> list[dict[str, object]]:
+    """A file as offices have it: other names of columns, more columns, a row without a text."""
+    rows: list[dict[str, object]] = [
+        {"id": number, "text": f"{text} {number}", "team": label} for number, (text, label) in enumerate(TEXTS)
+    ]
+    rows[3]["text"] = ""
+    rows[5]["text"] = '=1+1, "quoted"\tand\nbroken'
+    (folder / "tickets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return rows
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv", ".xlsx", ".parquet"])
+def test_predictions_join_back_to_the_file(tickets, tmp_path, ending):
+    """All rows and columns are kept in the format of the ending; rows without a text say why they have no label."""
+    from nearfar.data import rows
+
+    out = str(tmp_path / f"out{ending}")
+    assert call("predict", "model", "tickets.jsonl", "--invalid", "drop", "--out", out)[0] == 0
+    written = [values for _, values in rows(out, problems=[])]
+    labels = nearfar.load("model").predict([str(row["text"]) or "-" for row in tickets])
+    assert len(written) == len(tickets)
+    for row, values, prediction in zip(tickets, written, labels, strict=True):
+        assert str(values["id"]) == str(row["id"])
+        assert values["team"] == row["team"]
+        if row["text"]:
+            assert values["label"] == prediction.label
+            assert str(values["text"]).split() == str(row["text"]).split()
+            if ending != ".jsonl":
+                assert float(str(values["probability"])) == pytest.approx(
+                    max(prediction.probabilities.values()), abs=1e-5
+                )
+        else:
+            assert not values.get("label")
+            assert values["not_predicted"] == "the text is empty"
+
+
+def test_predictions_alone_the_best_classes_and_none_below_a_probability(tmp_path):
+    """--only, --top and --min-probability; a column named label of the file stays as it is."""
+    code, out, errors = call("predict", "model", "train.jsonl", "--top", "1")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert "it has a column 'label', so predictions are in 'predicted_label'" in errors
+    assert [line["label"] for line in lines] == [label for _, label in TEXTS]
+    assert all(list(line["probabilities"]) == [line["predicted_label"]] for line in lines)
+    code, out, _ = call("predict", "model", "train.jsonl", "--only", "--min-probability", "1")
+    assert code == 0
+    assert [set(json.loads(line)) for line in out.splitlines()] == [{"label", "probabilities"}] * len(TEXTS)
+    assert {json.loads(line)["label"] for line in out.splitlines()} == {None}
+    target = str(tmp_path / "out.csv")
+    assert call("predict", "model", "train.jsonl", "--top", "2", "--only", "--out", target)[0] == 0
+    header = Path(target).read_text(encoding="utf-8-sig").splitlines()[0]
+    assert header == "label,probability,label_2,probability_2"
+
+
+def test_a_text_in_quotes_is_predicted(folder):
+    """Without a file; the name of a file that does not exist is refused before the model is opened."""
+    code, out, _ = call("predict", "model", "a ripe apple")
+    assert (code, json.loads(out)["label"]) == (0, nearfar.load("model").predict(["a ripe apple"])[0].label)
+    code, _, errors = call("predict", "./no-such-model", "missing.csv")
+    assert code != 0
+    assert "missing.csv: there is no such file" in errors
+
+
+def test_predict_writes_only_formats_it_knows(tmp_path):
+    """An ending decides the format, and an unknown one is refused before the work."""
+    code, _, errors = call("predict", "model", "train.jsonl", "--out", str(tmp_path / "out.xls"))
+    assert code != 0
+    assert "the ending says the format" in errors
+    assert "Did you mean '.xlsx'?" in errors
+
+
+def test_an_interrupted_predict_continues_where_it_stopped(tmp_path, monkeypatch):
+    """Ctrl-C keeps the windows so far; --resume computes the others, and the file is that of an undisturbed run."""
+    from nearfar.cli import predict
+    from nearfar.encoding.predictor import Predictor
+
+    monkeypatch.setattr(predict, "WINDOW", 5)
+    whole, broken = tmp_path / "whole.csv", tmp_path / "broken.csv"
+    assert call("predict", "model", "train.jsonl", "--out", str(whole))[0] == 0
+    answer, calls = Predictor.predict, list[int]()
+
+    def interrupted(self: Predictor, texts: Any, **settings: Any) -> Any:
+        calls.append(len(texts[0]))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return answer(self, texts, **settings)
+
+    monkeypatch.setattr(Predictor, "predict", interrupted)
+    code, _, errors = call("predict", "model", "train.jsonl", "--out", str(broken))
+    assert code == 130
+    assert "stopped after 10 of 24 rows; continue with --resume" in errors
+    assert not broken.exists()
+    assert call("predict", "model", "train.jsonl", "--out", str(broken), "--resume", "--top", "2")[0] != 0
+    calls[:] = [0] * 9
+    assert call("predict", "model", "train.jsonl", "--out", str(broken), "--resume")[0] == 0
+    assert calls[9:] == [1, 5, 5, 4]
+    assert broken.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.csv", "whole.csv"]
+
+
+def test_a_model_knows_the_columns_it_was_trained_on(tmp_path):
+    """evaluate, predict and report read the columns of the recipe where the file has them."""
+    lines = ["subject,notes,team", *(f"{text} {number},text,{label}" for number, (text, label) in enumerate(TEXTS))]
+    Path("office.csv").write_text("\n".join(lines) + "\n")
+    model, flags = str(tmp_path / "m"), ("--text", "subject", "--label", "team", "--encoder", "toy")
+    assert call("train", "office.csv", *flags, "--out", model, "--set", "training.precision=fp32")[0] == 0
+    code, out, errors = call("predict", model, "office.csv")
+    assert code == 0, errors
+    assert json.loads(out.splitlines()[0])["subject"] == "a ripe apple and a plum 0"
+    assert call("evaluate", model, "office.csv")[0] == 0
+    code, _, errors = call("report", model, "--data", "office.csv", "--out", str(tmp_path / "r.html"))
+    assert code == 0, errors
+    code, _, errors = call(
+        "report", model, "--data", "office.csv", "--label", "notes", "--out", str(tmp_path / "s.html")
+    )
+    assert code != 0

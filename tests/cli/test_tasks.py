@@ -74,16 +74,16 @@ def test_predictions_of_each_task_have_their_own_form():
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert len(rows) == 40
-    assert list(rows[0]) == ["text", "label", "probabilities"]
+    assert list(rows[0]) == ["text", "label", "predicted_label", "probabilities"]
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
     code, out, _ = call("predict", "model", "labels.jsonl", "--task", "same", "--out", "same.jsonl")
     assert (code, out) == (0, "")
     first = json.loads(Path("same.jsonl").read_text().splitlines()[0])
-    assert list(first) == ["text_a", "text_b", "label", "probabilities"]
+    assert list(first) == ["text_a", "text_b", "label", "predicted_label", "probabilities"]
 
     code, out, _ = call("predict", "model", "scores.jsonl", "--task", "close")
-    assert list(json.loads(out.splitlines()[0])) == ["text_a", "text_b", "score"]
+    assert list(json.loads(out.splitlines()[0])) == ["text_a", "text_b", "score", "predicted_score"]
 
 
 def test_all_tasks_are_measured_with_their_mean():

@@ -98,8 +98,10 @@ def evaluate(
     A model of several tasks is evaluated on one of them with FILE, or without FILE on the dev and test rows of all of
     them, with the mean of their scores.
     """
+    from nearfar.cli.columns import remembered
     from nearfar.cli.options import handling, one_standard_input
     from nearfar.data import Layout, read
+    from nearfar.data.sources import locate
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
     layout, choice = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding), handling(invalid)
@@ -117,7 +119,7 @@ def evaluate(
             _evaluate_recipe_rows(model, tasks, task, batch_size, as_json=json_)
             return
         card = _with_threshold(tasks.card(task), threshold)
-        records = read(source, layout, invalid=choice)
+        records = read(source, remembered(model, source, layout, task=task), invalid=choice)
         _evaluate_task(tasks, card, records, batch_size, mistakes, as_json=json_)
         return
     if mistakes:
@@ -133,8 +135,9 @@ def evaluate(
     from nearfar.encoding import load
     from nearfar.pipeline.corpora import read_corpus
 
+    locate(source)  # refuses a file that does not exist before the model is opened
     opened = load(model)
-    records = read(source, layout, invalid=choice)
+    records = read(source, remembered(model, source, layout), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
     report, notes = _evaluate_model(opened, records, searched, threshold, batch_size)
     _show(report, f"{source}: {len(records):,} rows", as_json=json_)

@@ -2,50 +2,250 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from nearfar.cli import options
-from nearfar.errors import DataError, Problem, SettingError, counted
+from nearfar.errors import DataError, Interrupted, OutputError, Problem, SettingError, counted
+from nearfar.files import sha256_of
+
+if TYPE_CHECKING:
+    from nearfar.cli.windows import Survey, Windows
+    from nearfar.data import Records
+    from nearfar.encoding.model import Prediction
+    from nearfar.encoding.predictor import Predictor
+
+
+WINDOW = 2_048
+"""Rows that are read, predicted and written together."""
 
 
 def predict(
     model: options.Model,
-    source: options.Data,
-    out: options.OutLines = "-",
+    source: Annotated[str, typer.Argument(help=f"{options.DATA_HELP} Or a text in quotes.", metavar="FILE|TEXT")],
+    out: Annotated[
+        str, typer.Option("--out", help="A .csv, .tsv, .xlsx, .parquet or .jsonl file, or - for standard output.")
+    ] = "-",
     text: options.Text = None,
     pair: options.Pair = None,
     task: options.Task = None,
+    only: Annotated[
+        bool, typer.Option("--only", help="Write the predictions without the columns of the file.")
+    ] = False,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="The most likely classes, this many.")] = None,
+    min_probability: Annotated[
+        float, typer.Option("--min-probability", min=0, max=1, help="No label for a text below this probability.")
+    ] = 0.0,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Classify texts: one JSON object per line with text, label and probabilities, or the score of a task."""
-    from nearfar.cli.options import check_target, handling, print_notes, write_lines
-    from nearfar.data import Layout, read
+    """Classify texts: every row of the file with its label and probabilities, or the score of a task.
+
+    Rows that --invalid drop leaves out stay in the file, without a label and with the reason.
+    """
+    from nearfar.cli.columns import remembered
+    from nearfar.cli.options import check_target, handling, print_notes
+    from nearfar.cli.windows import Windows
+    from nearfar.data import Layout
+    from nearfar.data.sources import locate
+    from nearfar.data.writers import ending_of, line_of, part_of
     from nearfar.encoding.predictor import open_predictor
 
-    check_target(out, overwrite=overwrite)
+    choice = handling(invalid)
+    fields = Fields(only=only, top=top, least=min_probability)
+    if quoted(source):
+        _print_text(open_predictor(model, task), source, fields, batch_size)
+        return
+    locate(source)  # refuses a file that does not exist before the model is opened
+    target = None if out == "-" else Path(out)
+    if target is None and resume:
+        raise OutputError("--resume continues a file, and --out - is none; leave --resume out, or name a file.")
+    if target is not None:
+        ending_of(out)
+        if resume and not overwrite and target.is_file() and not part_of(target).exists():
+            sys.stderr.write(f"{out}: the file is complete; there is nothing to resume. Replace it with --overwrite.\n")
+            return
+        check_target(out, overwrite=overwrite)
     predictor = open_predictor(model, task)
-    records = read(source, Layout(text=text, pair=pair, encoding=encoding), invalid=handling(invalid), need="text")
-    predictor.check(records)
-    predictions = predictor.predict(records.texts, batch_size=batch_size)
-    names = ("text_a", "text_b") if predictor.paired else ("text",)
+    layout = remembered(model, source, Layout(text=text, pair=pair, encoding=encoding), task=task)
+    rows = Windows(source, layout, invalid=choice, size=WINDOW)
+    survey = rows.survey()
+    predictor.check(survey.first)
+    fields = fields.beside(survey, target)
+    work = _Work(predictor, rows, survey, fields, batch_size)
+    if target is None:
+        for lines in work.windows(0):
+            sys.stdout.buffer.writelines(map(line_of, lines))
+        sys.stdout.buffer.flush()
+    else:
+        settings = json.dumps([task, only, top, min_probability, WINDOW])
+        origin = {"the model": folder_digest(Path(model)), "the texts": survey.digest, "the settings": settings}
+        work.fill(target, origin, resume=resume)
+        sys.stderr.write(f"{counted(survey.rows + survey.dropped, 'row')} in {out}\n")
+    print_notes([*survey.notes, *fields.notes], source)
 
-    def rows() -> Any:
-        for place, prediction in enumerate(predictions):
-            row: dict[str, object] = {name: column[place] for name, column in zip(names, records.texts, strict=False)}
-            if prediction.label is not None:
-                row["label"] = prediction.label
-            if prediction.probabilities:
-                row["probabilities"] = {name: round(chance, 6) for name, chance in prediction.probabilities.items()}
-            if prediction.score is not None:
-                row["score"] = round(prediction.score, 6)
-            yield row
 
-    write_lines(out, rows())
-    print_notes(records.notes, source)
+@dataclass(frozen=True)
+class Fields:
+    """Which fields a prediction has, and what they are called."""
+
+    only: bool
+    """Whether the columns of the file are left out."""
+    top: int | None
+    least: float
+    """The probability below which there is no label."""
+    columns: tuple[str, ...] = ()
+    """The columns of the file."""
+    flat: bool = False
+    """Whether the format has plain cells: the probability of the label in place of those of all classes."""
+    reasons: bool = False
+    """Whether there are rows without a prediction, with the reason."""
+
+    def beside(self, survey: Survey, target: Path | None) -> Fields:
+        """The same for the columns of a file and the format of the target."""
+        flat = target is not None and target.suffix.lower() not in (".jsonl", ".ndjson")
+        return replace(self, columns=survey.columns, flat=flat, reasons=survey.dropped > 0)
+
+    @property
+    def notes(self) -> list[str]:
+        """Names that differ because the file has such columns."""
+        changed = [name for name in NAMES if not self.only and name in self.columns]
+        return [f"it has a column {name!r}, so predictions are in {self.name(name)!r}" for name in changed]
+
+    def name(self, field: str) -> str:
+        """The name of a field, another one where the file has such a column."""
+        while not self.only and field in self.columns:
+            field = f"predicted_{field}"
+        return field
+
+    def names(self, first: Mapping[str, object]) -> list[str]:
+        """The names of all columns, given the fields of a first prediction."""
+        kept = [] if self.only else list(self.columns)
+        return [*kept, *(name for name in first if name not in kept), *([self.name(REASON)] if self.reasons else [])]
+
+    def of(self, prediction: Prediction) -> dict[str, object]:
+        """The fields of a prediction."""
+        fields: dict[str, object] = {}
+        ranked = sorted(prediction.probabilities.items(), key=lambda each: -each[1])
+        if prediction.label is not None:
+            sure = not ranked or ranked[0][1] >= self.least
+            fields[self.name("label")] = prediction.label if sure else None
+        if ranked and self.flat:
+            fields[self.name("probability")] = round(ranked[0][1], 6)
+            for place, (label, chance) in enumerate(ranked[1 : self.top or 1], 2):
+                fields[self.name(f"label_{place}")] = label
+                fields[self.name(f"probability_{place}")] = round(chance, 6)
+        elif ranked:
+            listed = ranked[: self.top] if self.top else prediction.probabilities.items()
+            fields[self.name("probabilities")] = {name: round(chance, 6) for name, chance in listed}
+        if prediction.score is not None:
+            fields[self.name("score")] = round(prediction.score, 6)
+        return fields
+
+
+REASON = "not_predicted"
+NAMES = ("label", "probability", "probabilities", "score", REASON)
+
+
+def quoted(source: str) -> bool:
+    """Whether an argument is a text rather than the name of a file.
+
+    >>> quoted("where is my parcel?"), quoted("my tickets.csv"), quoted("-")
+    (True, False, False)
+    """
+    from nearfar.data.sources import format_of
+
+    if " " not in source.strip() or source.startswith(("hub:", "sample:")) or format_of(Path(source)) is not None:
+        return False
+    try:
+        return not Path(source).exists()
+    except OSError:  # too long for a path
+        return True
+
+
+def _print_text(predictor: Predictor, text: str, fields: Fields, batch_size: int) -> None:
+    """Predict one text from the command line."""
+    from nearfar.data.writers import line_of
+
+    if predictor.paired:
+        raise SettingError("this model reads pairs of texts; put them into a file with two columns, text_a and text_b.")
+    (prediction,) = predictor.predict([[text]], batch_size=batch_size)
+    row = {} if fields.only else {"text": text}
+    sys.stdout.buffer.write(line_of(row | fields.of(prediction)))
+    sys.stdout.buffer.flush()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """All rows of a file to predict."""
+
+    predictor: Predictor
+    rows: Windows
+    survey: Survey
+    fields: Fields
+    batch_size: int
+
+    def windows(self, done: int) -> Iterator[list[dict[str, object]]]:
+        """The rows of each window with their predictions, without the windows of the first rows, which are done."""
+        from nearfar.cli.progress import EmbeddingProgress
+
+        place = texts = 0
+        reason = self.fields.name(REASON)
+        with EmbeddingProgress(self.survey.rows) as progress:
+            for every, records, reasons in self.rows.whole(self.survey):
+                place, texts = place + len(every), texts + len(records)
+                if place > done:
+                    predicted = dict(zip(records.lines, self._predicted(records), strict=True))
+                    kept = ({} if self.fields.only else dict(values) for _, values in every)
+                    yield [
+                        values | predicted.get(line, {reason: reasons.get(line, "cannot be used")})
+                        for values, (line, _) in zip(kept, every, strict=True)
+                    ]
+                progress.reach(texts)
+
+    def _predicted(self, records: Records) -> list[dict[str, object]]:
+        answers = self.predictor.predict(records.texts, batch_size=self.batch_size) if len(records) else []
+        return [self.fields.of(answer) for answer in answers]
+
+    def fill(self, target: Path, origin: Mapping[str, str], *, resume: bool) -> None:
+        """Write all rows to a file, or those that are missing from it."""
+        from nearfar.data.writers import RowFile
+
+        total, columns = (
+            self.survey.rows + self.survey.dropped,
+            self.fields.names(self._predicted(self.survey.first)[0]),
+        )
+        with RowFile(target, columns, total, origin) as file:
+            done = file.open(resume=resume)
+            try:
+                for lines in self.windows(done):
+                    file.append(lines)
+            except KeyboardInterrupt:
+                message = f"stopped after {file.done:,} of {counted(total, 'row')}; continue with --resume."
+                raise Interrupted(message) from None
+            except DataError:  # the source has changed, so some of the predictions may be of other texts
+                file.discard()
+                raise
+            file.finish()
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of the files of a model folder; its name where it is none."""
+    if not folder.is_dir():
+        return str(folder)
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
+    return hashlib.sha256("".join(f"{path.name} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
 
 
 def score(

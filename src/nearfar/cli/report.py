@@ -14,6 +14,7 @@ from nearfar.errors import OutputError, SettingError, did_you_mean
 from nearfar.files import unwritable, write_atomic
 
 if TYPE_CHECKING:
+    from nearfar.data import Layout
     from nearfar.report import Source
 
 PAGE = "report.html"
@@ -45,10 +46,16 @@ def report(
     task: Annotated[
         str | None, typer.Option("--task", help="For a model of several tasks: the task of --data.")
     ] = None,
+    text: options.Text = None,
+    pair: options.Pair = None,
+    label: options.Label = None,
+    score: options.Score = None,
+    encoding: options.Encoding = None,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Render a study or a run as one HTML page that needs no network, or as a table for a paper."""
+    from nearfar.data import Layout
     from nearfar.report import FORMATS, read_source, render, render_page
 
     known = ("html", *FORMATS)
@@ -65,7 +72,8 @@ def report(
     with tempfile.TemporaryDirectory(prefix="nearfar-report-") as scratch:
         notes: list[str] = []
         if data is not None:
-            source, notes = _with_file(source, data, task, Path(scratch), batch_size)
+            layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding)
+            source, notes = _with_file(source, data, layout, task, Path(scratch), batch_size)
         elif form == "html":
             source, notes = _with_run_rows(source, batch_size)
         sys.stderr.writelines(f"note: {note}\n" for note in notes)
@@ -77,14 +85,17 @@ def report(
     sys.stderr.write(f"written to {target}\n")
 
 
-def _with_file(source: Source, data: str, task: str | None, scratch: Path, batch_size: int) -> tuple[Source, list[str]]:
+def _with_file(
+    source: Source, data: str, layout: Layout, task: str | None, scratch: Path, batch_size: int
+) -> tuple[Source, list[str]]:
     """Add what the model predicts for a file, or the geometry of its texts, and notes."""
     if source.home is None:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
-    from nearfar.data import Layout, read
+    from nearfar.cli.columns import remembered
+    from nearfar.data import read
     from nearfar.report.spaces import embeds
 
-    records = read(data, Layout())
+    records = read(data, remembered(str(source.home), data, layout, task=task))
     if task is None and embeds(source.home):
         from nearfar.report.single_run import add_geometry
 

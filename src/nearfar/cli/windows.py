@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.data import Layout, Records, Stream, read
+from nearfar.data import Layout, Records, Stream
+from nearfar.data.readers import Window
 from nearfar.errors import DataError, Problem
 
 
@@ -22,6 +23,10 @@ class Survey:
     first: Records
     """The first of them."""
     notes: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """The names of all columns."""
+    dropped: int = 0
+    """The number of rows that are not valid."""
 
 
 class Windows:
@@ -34,29 +39,38 @@ class Windows:
         self.source = source
         self.size = size
         self._stream = Stream(source, layout, size=size, invalid=invalid)
-        self._held = read(source, layout, invalid=invalid, need="text") if source == "-" else None
+        self._held = list(self._stream.windows()) if source == "-" else None
 
     def survey(self) -> Survey:
         """Check and count all rows; raises DataError with all problems, as ``read`` does."""
         digest = hashlib.sha256()
         rows = 0
         first: Records | None = None
-        for window in self._windows():
-            if not rows and len(window):
-                first = window.take([0])
-            rows += len(window)
-            digest.update(window.fingerprint().encode())
-        notes = self._stream.finish() if self._held is None else self._held.notes
+        columns: dict[str, None] = {}
+        dropped = 0
+        for every, records, _ in self._windows():
+            if not rows and len(records):
+                first = records.take([0])
+            rows += len(records)
+            dropped += len(every) - len(records)
+            for _, values in every:
+                columns |= dict.fromkeys(values)
+            digest.update(records.fingerprint().encode())
+        notes = self._stream.finish()
         assert first is not None
-        return Survey(rows, digest.hexdigest(), first, notes)
+        return Survey(rows, digest.hexdigest(), first, notes, tuple(columns), dropped)
 
     def again(self, survey: Survey) -> Iterator[Records]:
-        """The same rows again; raises DataError if they have changed."""
+        """The same valid rows again; raises DataError if they have changed."""
+        return (window.records for window in self.whole(survey))
+
+    def whole(self, survey: Survey) -> Iterator[Window]:
+        """The same rows again, valid or not, with all their columns; raises DataError if they have changed."""
         digest = hashlib.sha256()
         rows = 0
         for window in self._windows():
-            rows += len(window)
-            digest.update(window.fingerprint().encode())
+            rows += len(window.records)
+            digest.update(window.records.fingerprint().encode())
             if rows > survey.rows:
                 break
             yield window
@@ -64,10 +78,5 @@ class Windows:
             message, remedy = "it has changed while it was read", "Start again when nothing writes to it any more."
             raise DataError(Problem(self.source, message, remedy))
 
-    def _windows(self) -> Iterator[Records]:
-        return iter(self._stream) if self._held is None else _slices(self._held, self.size)
-
-
-def _slices(records: Records, size: int) -> Iterator[Records]:
-    for start in range(0, len(records), size):
-        yield records.take(range(start, min(start + size, len(records))))
+    def _windows(self) -> Iterator[Window]:
+        return self._stream.windows() if self._held is None else iter(self._held)

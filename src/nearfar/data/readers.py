@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 from nearfar.data.arrow import folder_rows, hub_rows, parquet_rows
 from nearfar.data.records import Layout, Records
@@ -164,6 +164,17 @@ def missing_content(records: Records | None, where: str, need: Need) -> list[Pro
 _NEED: Need = "text"
 
 
+class Window(NamedTuple):
+    """Some rows of a stream."""
+
+    rows: list[Row]
+    """All of them, valid or not, with their lines."""
+    records: Records
+    """The valid ones."""
+    reasons: dict[int, str]
+    """Why a row is not valid, by its line."""
+
+
 @dataclass
 class Stream:
     """The records of ``read(..., need="text")``, but never more than a window of them at once.
@@ -189,6 +200,10 @@ class Stream:
 
     def __iter__(self) -> Iterator[Records]:
         """The valid rows, window by window, from the columns that ``read`` would recognize in the first rows."""
+        return (window.records for window in self.windows())
+
+    def windows(self) -> Iterator[Window]:
+        """Window by window all rows with all their columns, and the records of the valid ones."""
         self._total = total = Table(Issues(self.source), Issues(self.source))
         issues = total.structure
         rows = rows_of(locate(self.source, self.base), self.layout, issues)
@@ -199,13 +214,13 @@ class Stream:
         names = columns.binding.texts
         text, pair, negative = (*names, None, None)[:3]
         layout = Layout(text, pair, negative=negative)
-        texts = ((line, {name: values.get(name) for name in names}) for line, values in columns.rows())
-        while window := list(islice(texts, self.size)):
-            table = check_rows(self.source, iter(window), layout, _NEED, issues)
-            del window
+        every = columns.rows()
+        while window := list(islice(every, self.size)):
+            texts = ((line, {name: values.get(name) for name in names}) for line, values in window)
+            table = check_rows(self.source, texts, layout, _NEED, issues)
             _add(total, table)
             assert table.records is not None
-            yield table.records
+            yield Window(window, table.records, {problem.line or 0: problem.message for problem in table.rows.problems})
 
     def finish(self) -> tuple[str, ...]:
         """The notes on the last pass, which must be complete; raises DataError with all problems."""

@@ -1,0 +1,39 @@
+"""Columns of a file where none are named: those that the model was trained on, if the file has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from nearfar.data import Layout, rows
+from nearfar.errors import NearfarError
+from nearfar.recipe import read_recipe
+from nearfar.recipe.tasks import has_tasks, read_task_recipe
+
+NAMED = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
+
+
+def remembered(model: str, source: str, layout: Layout, *, task: str | None = None) -> Layout:
+    """The layout with the columns of the model's recipe, where none is named and the file has all of them."""
+    recipe = Path(model) / "recipe.toml"
+    if source == "-" or any(getattr(layout, name) is not None for name in NAMED) or not recipe.is_file():
+        return layout
+    try:
+        data = _data_of(recipe, task)
+        names = {name: value for name in NAMED if (value := getattr(data, name, None)) is not None}
+        first = [values for _, values in islice(rows(source, problems=[]), 20)]
+    except NearfarError:  # reported where the file is read
+        return layout
+    known = {name for values in first for name in values}
+    return replace(layout, **names) if names and known.issuperset(names.values()) else layout
+
+
+def _data_of(recipe: Path, task: str | None) -> object:
+    """The data table of a saved recipe; of several tasks that of the one that is named, or of the only one."""
+    if has_tasks(recipe):
+        tasks = read_task_recipe(recipe).task
+        return (
+            next((each.data for each in tasks if task in (each.name, None)), None) if task or len(tasks) == 1 else None
+        )
+    return read_recipe(recipe).data
