@@ -202,7 +202,7 @@ def _snopes(form: str, source: Path, folder: Path, *, seed: int, sizes: Sizes, e
 
 def train_rows(form: str, train: Records, corpus: list[str], embed: Embed) -> Iterator[Row]:
     """The training pairs of Snopes, alone or with mined negatives: those at the ranks 100 + 2^j of the corpus."""
-    from nearfar.pipeline.corpora import Mining, mine
+    from nearfar.pipeline.mining import Mining, mine
 
     if form == "rows":
         yield from rows_of(train)
@@ -229,7 +229,7 @@ def _claims(source: Path, pairs: Records, number: int) -> list[str]:
 
 def _crossed(dev: Records, corpus: list[str], embed: Embed) -> Iterator[Row]:
     """A ranking of the same few documents for every dev claim: the right ones of all and those nearest to them."""
-    from nearfar.pipeline.corpora import Mining, mine
+    from nearfar.pipeline.mining import Mining, mine
 
     near = mine(dev, embed, Mining(window=(1, NEAREST), per_anchor=NEAREST), corpus=corpus)
     documents = dict.fromkeys(dev.texts[1]) | dict.fromkeys(text for found in near.negatives.values() for text in found)

@@ -312,7 +312,7 @@ def untrained(files: Files, task: Task, settings: argparse.Namespace) -> tuple[R
 def searched(model: Any, files: Files) -> Report:
     """How high the right claims stand among all claims of the corpus."""
     from nearfar.data import read
-    from nearfar.pipeline.corpora import read_corpus
+    from nearfar.data.corpora import read_corpus
     from nearfar.pipeline.evaluate import measure
 
     return measure(model, read(str(files.test)), corpus=read_corpus(str(files.corpus)))[0]

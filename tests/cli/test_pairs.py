@@ -225,13 +225,20 @@ def test_a_corpus_is_searched_whole():
     assert found["mrr"] == pytest.approx(expected["mrr"])
 
 
-def test_relevant_texts_that_the_corpus_lacks_are_counted_and_said():
+def test_queries_whose_relevant_texts_the_corpus_lacks_are_refused():
+    """Scores of the two that are left would be taken for those of all; --invalid drop leaves the others out."""
     few = [{"text": text} for text in (rows_of("positives", 2, 2)[0]["text_b"], "2 1 About  a PEAR", "something else")]
-    code, out, errors = call("evaluate", "toy", "positives-test.jsonl", "--corpus", write("few.jsonl", few), "--json")
+    words = ("evaluate", "toy", "positives-test.jsonl", "--corpus", write("few.jsonl", few), "--json")
+    code, out, errors = call(*words)
+    assert (code, out) == (1, "")
+    assert "positives-test.jsonl:3" in errors
+    assert "28 of 30 queries have no relevant text in few.jsonl" in errors
+    assert "--invalid drop" in errors
+    code, out, errors = call(*words, "--invalid", "drop")
     assert code == 0
-    assert "28 rows with a relevant text that is not in few.jsonl" in errors
+    assert "28 queries without a relevant text in few.jsonl" in errors
     report = json.loads(out)
-    assert report["queries"] - report["queries_without_positive"] == 2
+    assert (report["queries"], report["queries_without_positive"]) == (2, 0)
 
 
 # score
@@ -405,7 +412,7 @@ REFUSALS = {
     "only negatives in a corpus": (["evaluate", "toy", "never.jsonl", "--corpus", "corpus.jsonl"], "nothing to find"),
     "graded scores to find": (["evaluate", "toy", "scores-test.jsonl", "--corpus", "corpus.jsonl"], "labels 1 and 0"),
     "a corpus of other texts": (
-        ["evaluate", "toy", "positives-train.jsonl", "--corpus", "other.jsonl"], "none of its relevant texts",
+        ["evaluate", "toy", "positives-train.jsonl", "--corpus", "other.jsonl"], "have no relevant text in other.jsonl",
     ),
     "a column without a corpus": (["evaluate", "toy", "pairs-test.jsonl", "--corpus-text", "doc"], "--corpus"),
     "mining a column without a corpus": (

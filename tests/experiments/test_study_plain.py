@@ -283,7 +283,9 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path, case):
 def test_untrained_needs_scored_pairs(tmp_path):
     """Where classes are tested there is nothing to compare cosines with."""
     path = small_study(tmp_path, ('objective = { name = "cross-entropy" }', 'untrained = "as-is"'))
-    with pytest.raises(SettingError, match="'plain' is untrained, which needs scored pairs"):
+    with pytest.raises(
+        SettingError, match="'plain' is untrained, which needs pairs, triplets, a ranking or scored pairs"
+    ):
         plan_study(read_study(path))
 
 

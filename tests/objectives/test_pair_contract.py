@@ -38,7 +38,7 @@ SOFTMAX: dict[str, Sequence[Any]] = {
     "reduction": ("mean", "sum", None),
     "hard_negative_weight": (NAN, INF),
 }
-TRIPLET: dict[str, Sequence[Any]] = {"margin": (-0.1, NAN, INF), "distance": ("manhattan", "")}
+TRIPLET: dict[str, Sequence[Any]] = {"margin": (-0.1, NAN, INF), "distance": ("manhattan", ""), "threshold": (NAN, INF)}
 
 
 def softmax(**fixed: Any) -> Case:
@@ -57,7 +57,12 @@ CASES = {
     "pair-triplet": Case(PairTriplet, TRIPLET),
     "pair-triplet, squared": Case(lambda **settings: PairTriplet(**{"distance": "squared", **settings}), TRIPLET),
     "pair-triplet, cosine": Case(lambda **settings: PairTriplet(**{"distance": "cosine", **settings}), TRIPLET),
-    "pair-contrastive": Case(PairContrastive, {"margin": (0, -0.1, 2.1, NAN)}, needs_targets=True, extra_ignored=True),
+    "pair-contrastive": Case(
+        PairContrastive,
+        {"margin": (0, -0.1, 2.1, NAN), "threshold": (NAN, INF)},
+        needs_targets=True,
+        extra_ignored=True,
+    ),
 }
 
 every_objective = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

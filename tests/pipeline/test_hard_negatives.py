@@ -10,8 +10,8 @@ from scipy.spatial.distance import cosine
 
 from nearfar.data import Records
 from nearfar.errors import DataError, SettingError
-from nearfar.pipeline import corpora
-from nearfar.pipeline.corpora import Mined, Mining, mine
+from nearfar.pipeline import mining
+from nearfar.pipeline.mining import Mined, Mining, mine
 
 
 def pairs_of(rows: Sequence[tuple[str, str, int]]) -> Records:
@@ -61,7 +61,7 @@ def slow(vectors: Vectors, anchor: str, corpus: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("depth", [1_024, 0], ids=["searched", "sorted"])
 def test_negatives_are_those_of_the_ranks_in_a_slow_ranking(depth, monkeypatch):
     """Whichever way the ranking is made; a window that is taken whole is in the order of the ranks."""
-    monkeypatch.setattr(corpora, "SHALLOW", depth)
+    monkeypatch.setattr(mining, "SHALLOW", depth)
     vectors = Vectors()
     mined = mine(pairs_of(ROWS), vectors, Mining(window=(3, 9), per_anchor=7), corpus=CORPUS)
 

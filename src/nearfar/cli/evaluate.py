@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from nearfar.data import Layout, Records
+    from nearfar.data.corpora import Corpus
     from nearfar.encoding import Model
     from nearfar.encoding.task_model import TaskCard, TaskModel
     from nearfar.evaluation import Report, SuiteReport
-    from nearfar.pipeline.corpora import Corpus
 
 
 def suite_command(
@@ -81,6 +81,13 @@ def evaluate(
     pair: options.Pair = None,
     label: options.Label = None,
     score: options.Score = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", metavar="LOW,HIGH", help="The lowest and the highest score or grade.")
+    ] = None,
+    relevant: Annotated[
+        float | None,
+        typer.Option("--relevant", help="The lowest grade of a relevant document; unset: above the lowest."),
+    ] = None,
     corpus: Annotated[str | None, typer.Option("--corpus", metavar="FILE", help="Texts to search among.")] = None,
     corpus_text: options.CorpusText = None,
     threshold: options.Threshold = None,
@@ -104,7 +111,10 @@ def evaluate(
     from nearfar.data.sources import locate
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
-    layout, choice = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding), handling(invalid)
+    layout = Layout(
+        text=text, pair=pair, label=label, score=score, scale=_scale(scale), relevant=relevant, encoding=encoding
+    )
+    choice = handling(invalid)
     typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
     if suite is None and typed:
         raise SettingError("--data is the folder of --suite; add --suite sts or --suite all, or leave --data out.")
@@ -132,14 +142,14 @@ def evaluate(
     if corpus_text is not None and corpus is None:
         raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
     one_standard_input(source, corpus)
+    from nearfar.data.corpora import read_corpus
     from nearfar.encoding import load
-    from nearfar.pipeline.corpora import read_corpus
 
     locate(source)  # refuses a file that does not exist before the model is opened
     opened = load(model)
     records = read(source, remembered(model, source, layout), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
-    report, notes = _evaluate_model(opened, records, searched, threshold, batch_size)
+    report, notes = _evaluate_model(opened, records, searched, threshold, batch_size, choice)
     _show(report, f"{source}: {len(records):,} rows", as_json=json_)
     print_notes(records.notes, records.source)
     if searched is not None:
@@ -147,8 +157,24 @@ def evaluate(
     print_notes(notes)
 
 
+def _scale(given: str | None) -> tuple[float, float] | None:
+    """Two numbers with a comma between them."""
+    if given is None:
+        return None
+    try:
+        low, high = map(float, given.split(","))
+    except ValueError:
+        raise SettingError(f"--scale is the lowest and the highest score, as in 1,4; got {given!r}.") from None
+    return low, high
+
+
 def _evaluate_model(
-    model: Model, records: Records, corpus: Corpus | None, threshold: float | None, batch_size: int
+    model: Model,
+    records: Records,
+    corpus: Corpus | None,
+    threshold: float | None,
+    batch_size: int,
+    invalid: Literal["refuse", "drop"],
 ) -> tuple[Report, list[str]]:
     """A classifier on labeled rows, or an encoder on pairs, triplets, a ranking or a corpus."""
     from nearfar.encoding.predictor import predictor_of
@@ -169,7 +195,7 @@ def _evaluate_model(
         raise DataError([Problem(records.source, f"nothing can be compared: {who}", remedy)])
     require_vectors(model)
     given = None if threshold is None else {"threshold": threshold}
-    return measure(model, records, corpus=corpus, thresholds=given, batch_size=batch_size)
+    return measure(model, records, corpus=corpus, invalid=invalid, thresholds=given, batch_size=batch_size)
 
 
 def _evaluate_task(

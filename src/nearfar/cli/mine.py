@@ -14,7 +14,7 @@ from nearfar.cli import options
 from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
 
 if TYPE_CHECKING:
-    from nearfar.pipeline.corpora import Mined, Mining
+    from nearfar.pipeline.mining import Mined, Mining
 
 FORMS = ("triplets", "pairs")
 POWERS = "powers"
@@ -63,12 +63,12 @@ def mine(
     from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_target
     from nearfar.cli.search import embed_texts
     from nearfar.data import Layout, read
+    from nearfar.data.corpora import read_corpus
     from nearfar.encoding import load
-    from nearfar.pipeline import corpora
-    from nearfar.pipeline.corpora import read_corpus
+    from nearfar.pipeline import mining
     from nearfar.pipeline.evaluate import require_vectors
 
-    settings = corpora.Mining(
+    settings = mining.Mining(
         window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
     )
     choice = handling(invalid)
@@ -89,7 +89,7 @@ def mine(
         searched = read_corpus(corpus, text=corpus_text, invalid=choice)
         documents = searched.texts
         notes += [f"{corpus}: {note}" for note in searched.notes]
-    mined = corpora.mine(records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents)
+    mined = mining.mine(records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents)
     if not mined.count:
         raise DataError(_no_negatives(corpus or source, mined, settings))
     written = 0

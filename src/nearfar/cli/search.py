@@ -32,9 +32,9 @@ def search(
 ) -> None:
     """Find the texts nearest to each query: one JSON object per line with the query and its results."""
     from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_target
+    from nearfar.data.corpora import read_corpus, read_queries
     from nearfar.encoding import load
     from nearfar.evaluation import top_documents
-    from nearfar.pipeline.corpora import read_corpus, read_queries
     from nearfar.pipeline.evaluate import require_vectors
     from nearfar.pipeline.loaders import distinct
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from nearfar.errors import unit_of
+from nearfar.errors import SettingError, unit_of
 
 Shape = Literal["texts", "pairs", "triplets", "ranking"]
 Target = Literal["label", "score"]
@@ -20,7 +21,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # int() alone would also take '1_000
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns hold what; ``None``: the column is recognized by its name."""
+    """Which columns hold what, and what their numbers mean; ``None``: it is recognized by names and values."""
 
     text: str | None = None
     """The single text, the left text of a pair, the anchor of a triplet, or the query."""
@@ -36,6 +37,23 @@ class Layout:
     doc_id: str | None = None
     encoding: str | None = None
     """The character encoding of a text file; None detects it."""
+    scale: tuple[float, float] | None = None
+    """The lowest and the highest score or grade; others are refused."""
+    relevant: float | None = None
+    """The lowest grade of a relevant document; None: any above the lowest."""
+
+    def __post_init__(self) -> None:
+        if self.scale is None:
+            return
+        if len(self.scale) != 2 or not all(map(math.isfinite, self.scale)) or self.scale[0] >= self.scale[1]:
+            raise SettingError(
+                f"data.scale is the lowest and the highest score, such as [1, 4], got {list(self.scale)}."
+            )
+        if self.relevant is not None and not self.scale[0] < self.relevant <= self.scale[1]:
+            raise SettingError(
+                f"data.relevant is {self.relevant:g}, which is no grade above the lowest of data.scale, "
+                f"{self.scale[0]:g} to {self.scale[1]:g}."
+            )
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,10 @@ class Records:
     """The query id of each row, for ranking and files of queries."""
     documents: list[str] | None = None
     """The document id of each row, for ranking and corpora."""
+    scale: tuple[float, float] | None = None
+    """The lowest and the highest score or grade that there can be; None: :func:`nearfar.data.score_range` finds it."""
+    relevant: float | None = None
+    """The lowest grade of a relevant document, for ranking; None: any above the lowest grade is."""
 
     def __post_init__(self) -> None:
         columns: list[Sequence[object] | None] = [*self.texts, self.labels, self.scores, self.queries, self.documents]
@@ -124,6 +146,10 @@ class Records:
             return tuple(sorted(names, key=lambda name: (int(name), name)))
         return tuple(sorted(names))
 
+    def is_relevant(self, grade: float) -> bool:
+        """Whether a document of this grade is relevant to its query."""
+        return grade > (self.scale or (0.0,))[0] if self.relevant is None else grade >= self.relevant
+
     def fingerprint(self) -> str:
         """SHA-256 of texts, labels, scores and ids: equal for equal rows from different files."""
         ids = "".join(f" {name}" for name in ("queries", "documents") if getattr(self, name) is not None)
@@ -135,6 +161,8 @@ class Records:
                 digest.update(content)
         for score in self.scores or ():
             digest.update(struct.pack("<d", score))
+        if self.scale is not None or self.relevant is not None:
+            digest.update(f"{self.scale} {self.relevant}".encode())
         return digest.hexdigest()
 
     def normalized_texts(self) -> list[tuple[str, ...]]:

@@ -28,6 +28,7 @@ class _Traits:
     has_classes: bool = False
     has_scores: bool = False
     has_binary_labels: bool = False
+    has_grades: bool = False
     views: bool = False
 
 
@@ -88,6 +89,7 @@ class RowType(StrEnum):
             shapes=("ranking",),
             metrics=("map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"),
             objective="batch-softmax",
+            has_grades=True,
         ),
     )
     PLAIN = "plain", _Traits(wording="plain texts", shapes=("texts",), metrics=(), objective="simcse", views=True)
@@ -106,6 +108,8 @@ class RowType(StrEnum):
     """Whether each row has a graded score."""
     has_binary_labels: bool
     """Whether each row is labeled as a positive or a negative pair."""
+    has_grades: bool
+    """Whether rows may have grades of relevance."""
     views: bool
     """Whether rows are single texts, each compared with another view of itself."""
 

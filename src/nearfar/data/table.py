@@ -18,6 +18,7 @@ from nearfar.data.values import (
     Fault,
     Issues,
     id_of,
+    in_scale,
     is_text,
     label_of,
     number_of,
@@ -397,7 +398,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
     if binding is None:
         table.rows_read = columns.count()
         return table
-    checker = _Checker(table, binding)
+    checker = _Checker(table, binding, layout.scale)
     others: dict[str, list[object]] = {
         name: [] for name in (binding.target, binding.query, binding.document) if name is not None
     }
@@ -415,6 +416,8 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
     labels, scores = checker.targets(others)
     queries, documents = (checker.ids(name, others) for name in (binding.query, binding.document))
     records = Records(checker.texts, labels, scores, checker.lines, source, queries=queries, documents=documents)
+    if scores is not None:
+        records = replace(records, scale=layout.scale, relevant=layout.relevant if binding.ranked else None)
     if not all(checker.valid):
         records = records.take(index for index, valid in enumerate(checker.valid) if valid)
     table.records = with_ids(records, binding, issues)
@@ -433,8 +436,8 @@ def drop_notes(table: Table) -> list[str]:
 class _Checker:
     """The columns of a table under construction, and which of its rows are valid."""
 
-    def __init__(self, table: Table, binding: Binding) -> None:
-        self.table, self.binding = table, binding
+    def __init__(self, table: Table, binding: Binding, scale: tuple[float, float] | None) -> None:
+        self.table, self.binding, self.scale = table, binding, scale
         self.texts: tuple[list[str], ...] = tuple([] for _ in binding.texts)
         self.lines: list[int] = []
         self.valid: list[bool] = []
@@ -488,6 +491,8 @@ class _Checker:
                 result = cached_label(value) if isinstance(value, str | int | float) else label_of(value)
             if self.binding.ranked and isinstance(result, float) and result < 0:
                 result = BELOW_ZERO
+            elif scored and self.scale is not None and isinstance(result, float):
+                result = in_scale(result, self.scale)
             if isinstance(result, Fault):
                 self.reject(index, result, name, value)
             labels.append(result if isinstance(result, str) else "")

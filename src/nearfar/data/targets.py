@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from nearfar.data.records import Records
 from nearfar.data.values import Issues
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
@@ -31,14 +33,16 @@ _SHOWN = 40
 def score_range(records: Records) -> tuple[float, float]:
     """The scale of the scores of a file: (lowest, highest).
 
-    0..1 if all scores are within; else -1..1; a usual rating scale (0..4, 0..5, 1..5, 0..10, 0..100) if both its ends
-    occur; 0..5, 0..10 or 0..100 if none is below 0 and the largest is above 4, 5 or 50; else from the smallest to the
-    largest score. The relevance of a ranking begins at 0. Pass the scale of the training file to :func:`unit_scores`
-    for the other files, in which the ends may not occur.
+    The one that the records state (data.scale); else 0..1 if all scores are within; else -1..1; a usual rating scale
+    (0..4, 0..5, 1..5, 0..10, 0..100) if both its ends occur; 0..5, 0..10 or 0..100 if none is below 0 and the largest
+    is above 4, 5 or 50; else from the smallest to the largest score. The relevance of a ranking begins at 0. Pass the
+    scale of the training file to :func:`unit_scores` for the other files, in which the ends may not occur.
 
     >>> score_range(Records((["a", "b"],), None, [0.23, 9.8], [1, 2], "f.csv"))
     (0.0, 10.0)
     """
+    if records.scale is not None:
+        return records.scale
     scores = _scores(records)
     low, high = min(scores), max(scores)
     if records.shape == "ranking":
@@ -102,8 +106,9 @@ def pair_targets(records: Records) -> list[float]:
     """1.0 for each positive pair, 0.0 for each negative pair.
 
     Labels may be 1 and 0, yes and no, true and false, duplicate and not_duplicate and so on; scores must be 1 and 0,
-    but any relevance above 0 counts as 1. Without labels and scores all pairs (and anchors and positives of triplets)
-    are positive. Raises DataError with every row that has another label.
+    but the relevance of a ranking counts as 1 from ``records.relevant`` on, by default above the lowest. Without labels
+    and scores all pairs (and anchors and positives of triplets) are positive. Raises DataError with every row that has
+    another label.
 
     >>> pair_targets(Records((["a", "b"], ["c", "d"]), ["Yes", "not_duplicate"], None, [1, 2], "f.csv"))
     [1.0, 0.0]
@@ -122,7 +127,10 @@ def pair_targets(records: Records) -> list[float]:
         )
     elif records.scores is not None:
         ranked = records.shape == "ranking"
-        targets = [float(score > 0) if ranked else score if score in (0, 1) else None for score in records.scores]
+        targets = [
+            float(records.is_relevant(score)) if ranked else score if score in (0, 1) else None
+            for score in records.scores
+        ]
         message = "a score that is neither 0 nor 1"
         remedy = "Write 1 for positive and 0 for negative pairs, or choose an objective for graded scores."
     else:
@@ -140,10 +148,64 @@ def queries_without_positive(records: Records) -> list[str]:
     """The ids of queries without a relevant document, in the order of the file."""
     if records.queries is None or records.scores is None:
         return []
-    best: dict[str, float] = {}
-    for query, relevance in zip(records.queries, records.scores, strict=True):
-        best[query] = max(best.get(query, 0.0), relevance)
-    return [query for query, relevance in best.items() if relevance <= 0]
+    found: dict[str, bool] = {}
+    for query, grade in zip(records.queries, records.scores, strict=True):
+        found[query] = found.get(query, False) or records.is_relevant(grade)
+    return [query for query, relevant in found.items() if not relevant]
+
+
+def positive_above(records: Records) -> float:
+    """The target, from 0 to 1, above which a pair is positive: half of the scale, and for ranking the relevant grades.
+
+    >>> ranking = Records((["a"], ["b"]), None, [2.0], [1], "f.csv", queries=["q"], scale=(1, 4), relevant=3)
+    >>> positive_above(ranking) < 2 / 3, positive_above(ranking) > 1 / 3
+    (True, True)
+    """
+    if records.shape != "ranking" or records.scores is None:
+        return 0.5
+    if records.relevant is None:
+        return 0.0
+    low, high = score_range(records)
+    return float(np.nextafter(np.float32((records.relevant - low) / (high - low)), np.float32(-1)))
+
+
+def grades_of(records: Records) -> list[int]:
+    """How relevant the right text of each row is to the left one, in whole numbers from 0, the lowest grade.
+
+    Pairs have 1 and 0. Raises DataError for graded scores of pairs, and for a relevance that is no whole number.
+
+    >>> grades_of(Records((["a"], ["b"]), None, [3.0], [1], "f.csv", queries=["q"], scale=(1, 4)))
+    [2]
+    """
+    if records.shape != "ranking" or records.scores is None:
+        if records.shape == "pairs" and records.scores is not None and not {0.0, 1.0}.issuperset(records.scores):
+            line = next(line for line, score in zip(records.lines, records.scores, strict=True) if score not in (0, 1))
+            remedy = "Search for positive pairs: with labels 1 and 0, or without scores."
+            message = "graded scores do not say which texts are to be found"
+            raise DataError([Problem(records.source, message, remedy, line=line)])
+        return [int(target) for target in pair_targets(records)]
+    if problems := fractions(records):
+        raise DataError(problems)
+    return [int(score - _lowest(records)) for score in records.scores]
+
+
+def relevant_grade(records: Records) -> int:
+    """The lowest of the grades of :func:`grades_of` that is relevant."""
+    return 1 if records.relevant is None else max(1, math.ceil(records.relevant - _lowest(records)))
+
+
+def _lowest(records: Records) -> float:
+    return 0.0 if records.scale is None else records.scale[0]
+
+
+def fractions(records: Records) -> list[Problem]:
+    """The rows of a ranking whose relevance is no grade."""
+    message, remedy = "the relevance is not a whole number", "Map the grades to 0, 1, 2 and so on."
+    return [
+        Problem(records.source, message, remedy, line=line, value=f"{score:g}")
+        for score, line in zip(records.scores or (), records.lines, strict=True)
+        if not float(score - _lowest(records)).is_integer()
+    ]
 
 
 def target_problems(records: Records) -> tuple[list[Problem], list[str]]:

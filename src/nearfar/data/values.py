@@ -72,6 +72,15 @@ class Fault(NamedTuple):
     remedy: str
 
 
+def in_scale(score: float, scale: tuple[float, float]) -> float | Fault:
+    """The score, or why it cannot be used."""
+    low, high = scale
+    if low <= score <= high:
+        return score
+    message = f"the score is outside data.scale, which is from {low:g} to {high:g}"
+    return Fault(message, f"Correct it, set another data.scale, {DROP}.")
+
+
 DROP = 'or drop such rows with data.invalid = "drop" (--invalid drop)'
 EMPTY_TEXT = Fault("the text is empty", f"Write a text, {DROP}.")
 NO_TEXT = Fault("the text is missing", f"Write a text, {DROP}.")

@@ -39,6 +39,8 @@ class Truth:
     """The id of each row's query, in a ranking."""
     documents: Sequence[str] | None = None
     """The id of each row's document; None: each row has a document of its own."""
+    positive: int = 1
+    """The lowest grade that is relevant, in a ranking."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _ranking(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> Ran
     documents = truth.documents
     if documents is None:
         documents = [f"{row:0{len(str(len(predicted)))}}" for row in range(len(predicted))]  # in the order of the rows
-    return ranking_report(truth.queries, documents, truth.values, predicted[:, 0])
+    return ranking_report(truth.queries, documents, truth.values, predicted[:, 0], positive=truth.positive)
 
 
 _REPORTS: dict[RowType, Callable[[NDArray[np.float32], Truth, Thresholds], Report]] = {

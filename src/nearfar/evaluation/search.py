@@ -145,6 +145,8 @@ class Search:
     """(n, 2) a query and a document, by their indices in ``queries`` and ``corpus``; no pair twice."""
     relevance: NDArray[np.integer]
     """(n,) the document's grade for the query, from 0."""
+    positive: int = 1
+    """The lowest grade that is relevant."""
 
 
 def positives_search(left: NDArray[np.int64], right: NDArray[np.int64]) -> Search:
@@ -162,7 +164,7 @@ def evaluate_retrieval(
     *,
     batch_size: int,
     top: int = 100,
-    positive: int = 1,
+    positive: int | None = None,
     ties: Ties = "worst",
 ) -> RankingReport:
     """Search the whole corpus for each query and evaluate the ranking of the nearest documents.
@@ -176,7 +178,7 @@ def evaluate_retrieval(
         search: queries, corpus and judgments.
         batch_size: texts that are encoded together.
         top: how many documents are retrieved for each query; 50 or more, for HasPositive@50.
-        positive: the lowest grade that is relevant.
+        positive: the lowest grade that is relevant; None for that of the search.
         ties: as in :func:`ranking_report`.
     """
     queries, corpus, judged, relevance = search.queries, search.corpus, search.judged, search.relevance
@@ -204,6 +206,6 @@ def evaluate_retrieval(
         rows[:, 1].astype(str).tolist(),
         np.concatenate([grades, relevance[missed]]),
         np.concatenate([scores.ravel(), np.full(int(missed.sum()), -np.inf, dtype=np.float32)]),
-        positive=positive,
+        positive=search.positive if positive is None else positive,
         ties=ties,
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar import __version__
+from nearfar.data import RowType
 from nearfar.experiments.records import DataSet
 from nearfar.experiments.study_schema import Values
 from nearfar.experiments.trial import Trial
@@ -36,6 +37,8 @@ def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
     for key in IRRELEVANT:
         del values["training"][key]
     values["data"] = {key: values["data"][key] for key in ("dev", "limit", "per_class")}
+    if recipe.data.positives_only:
+        values["data"]["positives_only"] = True
     if isinstance(values["data"]["dev"], str) and values["data"]["dev"] != "auto":
         values["data"]["dev"] = _content(values["data"]["dev"])
     values = _with_contents(former_names(values))
@@ -51,7 +54,9 @@ def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
     }
     if trial.untrained is not None:
         everything |= {"untrained": trial.untrained, "recipe": {"encoder": values["encoder"]}}
-        if trial.untrained == "as-is":  # neither rows nor seeds have a part in it
+        tested = trial.source.pairs is not None or trial.source.test is not None
+        if trial.untrained == "as-is" and tested and not RowType(trial.kind).has_binary_labels:
+            # Neither training rows nor seeds have a part in it; where labels are binary, they choose the threshold.
             everything |= {"data": data.digest.partition(" ")[2], "limit": None}
         else:
             everything["seed"] = trial.seed

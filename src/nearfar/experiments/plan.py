@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.data import Records, RowType, compare, folds, holdout, limit, row_type_of
+from nearfar.data.corpora import judge
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
 from nearfar.experiments.identity import trial_id
 from nearfar.experiments.records import Cell, DataSet, Plan
-from nearfar.experiments.rows import digest_of, rows_of
+from nearfar.experiments.rows import corpus_of, digest_of, rows_of
 from nearfar.experiments.search import FOLDS
-from nearfar.experiments.study_schema import COLUMNS, Contender, DataTable, Range, Search, Study, sizes_of, with_paths
+from nearfar.experiments.study_schema import LAYOUT, Contender, DataTable, Range, Search, Study, sizes_of, with_paths
 from nearfar.experiments.suites import find_sets
 from nearfar.experiments.trial import Planned, Rows, Source, Trial
 from nearfar.recipe import Recipe
@@ -37,10 +38,12 @@ def plan_study(study: Study) -> Planned:
     rows: dict[str, Rows] = {}
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
+    notes: list[str] = []
     for table in study.data:
         try:
-            sources[table.name] = _source(study, table, base)
-            rows[table.name] = rows_of(sources[table.name])
+            sources[table.name] = source = _source(study, table, base)
+            rows[table.name] = rows_of(source)
+            notes += _check_corpus(table, source, rows[table.name])
         except DataError as error:
             problems.extend(error.problems)
     if problems:
@@ -51,7 +54,7 @@ def plan_study(study: Study) -> Planned:
         for contender in study.contenders
     }
     metric = _metric(study, row_types)
-    sets, notes = [], list[str]()
+    sets = []
     for table in study.data:
         read_as = {row_types[table.name, contender.name] for contender in study.contenders}
         wrong, more = check_test_rows(table, rows[table.name], read_as, metric)
@@ -63,7 +66,7 @@ def plan_study(study: Study) -> Planned:
             file=table.file,
             limits=sizes_of(table),
             rows=len(records),
-            digest=digest_of(records, official),
+            digest=digest_of(records, official, corpus_of(sources[table.name])),
             test=", ".join(table.test) if isinstance(table.test, tuple) else table.test,
             kind=row_types[table.name, study.baseline].value,
             labels=records.classes(),
@@ -135,9 +138,11 @@ def _source(study: Study, table: DataTable, base: Path) -> Source:
     """Where rows come from; scored pairs are the test where they are several files, or unlike what is trained on."""
     given = () if table.test is None else (table.test,) if isinstance(table.test, str) else table.test
     tests = [_absolute(name, base) for name in given]
-    layout = {key: getattr(table, key) for key in COLUMNS if getattr(table, key) is not None}
+    layout = {key: getattr(table, key) for key in LAYOUT if getattr(table, key) is not None}
     file = _absolute(table.file, base)
     source = Source(name=table.name, file=file, given=table.file, layout=layout, invalid=table.invalid)
+    if table.corpus is not None:
+        source = replace(source, corpus=_absolute(table.corpus, base))
     several = len(tests) > 1 or table.suite is not None or table.test_limit is not None
     several = several or any(Path(test).is_dir() for test in tests)
     if not several and not _plain(study, source) and not (tests and _scored_apart(study, source, tests[0])):
@@ -148,6 +153,23 @@ def _source(study: Study, table: DataTable, base: Path) -> Source:
         raise DataError([Problem(table.file, message, f"{remedy}{table.name!r}.")])
     pairs = find_sets(tests, table.suite or "sts", invalid=table.invalid)
     return replace(source, pairs=pairs, pairs_limit=table.test_limit)
+
+
+def _check_corpus(table: DataTable, source: Source, rows: Rows) -> list[str]:
+    """Refuse a corpus that lacks relevant texts, and one that nothing is searched for in; what should be known."""
+    corpus = corpus_of(source)
+    if corpus is None:
+        return []
+    records, official = rows
+    row_type = row_type_of(records, pairwise=True)
+    if isinstance(row_type, Problem) or row_type not in (RowType.POSITIVE_PAIRS, RowType.RANKING):
+        what = "single texts" if isinstance(row_type, Problem) else row_type.wording
+        message = f"corpus is searched for the right texts of positive pairs or of a ranking, and these are {what}"
+        raise DataError([Problem(table.file, message, f"Leave corpus out of [[data]] {table.name!r}.")])
+    named = [replace(records, source=table.file)]
+    if official is not None:
+        named.append(replace(official, source=str(table.test)))
+    return [note for each in named for note in judge(each, corpus, invalid=table.invalid).notes]
 
 
 def _plain(study: Study, source: Source) -> bool:
@@ -195,11 +217,15 @@ def _row_type(study: Study, contender: Contender, source: Source, records: Recor
             "pairs are the test. Make contenders of the settings to compare."
         )
     if contender.untrained is not None or contender.random_letters:
-        what = "untrained" if contender.untrained is not None else "random_letters"
+        compared = row_type_of(records, pairwise=True)
+        if contender.untrained is not None and source.pairs is None and not isinstance(compared, Problem):
+            return compared
         if source.pairs is None:
+            what = "untrained" if contender.untrained is not None else "random_letters"
+            pairs = "pairs, triplets, a ranking or " if contender.untrained is not None else ""
             raise SettingError(
-                f"contender {contender.name!r} is {what}, which needs scored pairs as the test of {source.given}: name "
-                "them with test and suite in [[data]]."
+                f"contender {contender.name!r} is {what}, which needs {pairs}scored pairs as the test of "
+                f"{source.given}: name them with test and suite in [[data]]."
             )
         if contender.untrained is not None:
             return RowType.PLAIN

@@ -10,7 +10,7 @@ from nearfar.errors import DataError, Problem, SettingError, counted, did_you_me
 from nearfar.experiments.published import DataSpec, PublishedTable, Values, study_values
 from nearfar.experiments.published.table_data import ROWS, DataFolder, TableOptions, store_rows, write_text
 from nearfar.experiments.rows import layout_of
-from nearfar.experiments.study_schema import COLUMNS, StudyTable
+from nearfar.experiments.study_schema import COLUMNS, LAYOUT, StudyTable
 from nearfar.experiments.suites import plain_rows
 from nearfar.recipe.writer import table_to_toml
 
@@ -104,7 +104,7 @@ def _placed(
     remedy = "JSON Lines, CSV, TSV and Parquet are read, by the name before the dot."
     paths = data.find(name, files, "is not run", remedy)
     notes = data.substitutes(name, files, paths)
-    layout = layout_of({key: entry[key] for key in COLUMNS if key in entry})
+    layout = layout_of({key: entry[key] for key in LAYOUT if key in entry})
     placed, dev = dict(entry), None
     if folder is not None:
         placed["test"] = str(data.path / folder)

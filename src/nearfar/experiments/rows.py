@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data import Layout, Records, folds, limit, read
+from nearfar.data.corpora import Corpus, read_corpus
 from nearfar.experiments.suites import merged, plain_rows, require_scored
 from nearfar.experiments.trial import Invalid, Rows, Source, Trial
 
@@ -25,8 +26,8 @@ class Split:
 
 def layout_of(values: Mapping[str, Any]) -> Layout:
     """Columns, as JSON has them."""
-    columns = values.get("columns")
-    return Layout(**{**values, "columns": None if columns is None else tuple(columns)})
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return Layout(**plain)
 
 
 def rows_of(source: Source) -> Rows:
@@ -40,6 +41,16 @@ def rows_of(source: Source) -> Rows:
         }
         return plain_rows(records), merged(sets, source.pairs_limit)
     return records, None if source.test is None else _read(source.test, layout, source.invalid, _state(source.test))
+
+
+def corpus_of(source: Source) -> Corpus | None:
+    """The texts that are searched, where a data set has some."""
+    return None if source.corpus is None else _corpus(source.corpus, source.invalid, _state(source.corpus))
+
+
+@lru_cache(maxsize=2)
+def _corpus(source: str, invalid: Invalid, _state: tuple[int, int] | None) -> Corpus:
+    return read_corpus(source, invalid=invalid)
 
 
 @lru_cache(maxsize=16)
@@ -57,9 +68,9 @@ def _state(source: str) -> tuple[int, int] | None:
     return state.st_mtime_ns, state.st_size
 
 
-def digest_of(records: Records, test: Records | None) -> str:
-    """What rows are called after."""
-    return records.fingerprint() if test is None else f"{records.fingerprint()} {test.fingerprint()}"
+def digest_of(records: Records, test: Records | None, corpus: Corpus | None = None) -> str:
+    """What rows, and the texts that are searched, are called after."""
+    return " ".join(part.fingerprint() for part in (records, test, corpus) if part is not None)
 
 
 def split(rows: Rows, trial: Trial) -> Split:

@@ -51,6 +51,9 @@ def train(
     data: Values = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
     if trial.source.pairs is None:  # where a dev file of scored pairs has columns of other names
         data |= {key: name for key, (name, _) in columns_of(records).items()}
+        data |= {key: value for key in ("scale", "relevant") if (value := getattr(records, key)) is not None}
+    if trial.source.corpus is not None:
+        data["corpus"] = trial.source.corpus
     recipe = recipe_of(trial, settings, {**data, "train": "memory:train"})
     rows = {"train": records, "dev": dev, "test": test}
     summary = pipeline.train(recipe, out, data=rows, callbacks=callbacks)

@@ -17,7 +17,9 @@ from nearfar.recipe.reader import build_table
 
 COLUMNS = ("text", "pair", "label", "score", "columns", "negative", "query_id", "doc_id")
 """Keys of a data set that name columns."""
-ELSEWHERE = {"train": "file"} | {key: key for key in ("test", *COLUMNS, "invalid")}
+LAYOUT = (*COLUMNS, "scale", "relevant")
+"""Keys of a data set that say how its files are read."""
+ELSEWHERE = {"train": "file"} | {key: key for key in ("test", "corpus", *LAYOUT, "invalid")}
 """Keys of a recipe's data that a study states once for all contenders, and the keys of [[data]] for them."""
 Size: TypeAlias = int | Literal["S", "M", "L", "XL"]
 Untrained: TypeAlias = Literal["as-is", "whitening", "all-but-the-top"]
@@ -67,6 +69,10 @@ class DataTable:
             distinct=True,
         ),
     ] = None
+    corpus: Annotated[
+        str | None,
+        Key("Texts to search for the right text of each pair; unset means the right texts of the test rows."),
+    ] = None
     suite: Annotated[
         Literal["sts", "all"] | None,
         Key("Which files of a folder to test on, as nearfar evaluate --suite has it; unset means sts."),
@@ -91,6 +97,8 @@ class DataTable:
     negative: Annotated[str | None, Key("The column with the negative of a triplet.")] = None
     query_id: Annotated[str | None, Key("The column with the id of the query.")] = None
     doc_id: Annotated[str | None, Key("The column with the id of the document.")] = None
+    scale: Annotated[tuple[float, ...] | None, Key("The lowest and the highest score or grade.")] = None
+    relevant: Annotated[float | None, Key("The lowest grade of a relevant document, for ranking.", above=0)] = None
     invalid: Annotated[Literal["refuse", "drop"], Key("Whether rows that cannot be used stop the study.")] = "refuse"
 
 
@@ -140,8 +148,8 @@ class ContenderTable:
     untrained: Annotated[
         Untrained | None,
         Key(
-            "What is tested in place of a training, where scored pairs are the test: the pretrained encoder as it is, "
-            "or whitened by the texts."
+            "What is tested in place of a training, on pairs, triplets or a ranking: the encoder as it is, or whitened "
+            "by the training texts."
         ),
     ] = None
     random_letters: Annotated[

@@ -36,6 +36,8 @@ class Source:
     """Files of scored pairs to test on, by the names of their sets, in place of ``test``."""
     pairs_limit: int | None = None
     """How many pairs of each file; None for all."""
+    corpus: str | None = None
+    """What to search for the right text of each pair; None for the right texts of the test rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

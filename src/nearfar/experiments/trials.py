@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.errors import NearfarError
 from nearfar.experiments.records import JOURNAL, journals
-from nearfar.experiments.rows import digest_of, rows_of, split
+from nearfar.experiments.rows import corpus_of, digest_of, rows_of, split
 from nearfar.experiments.search import choose_settings, recipe_of, train, train_tasks
 from nearfar.experiments.study_schema import Values
 from nearfar.experiments.suites import random_letters
@@ -95,13 +95,13 @@ def measure_classes(record: Record, trial: Trial, model: Model, part: Split) -> 
     ), files
 
 
-def measure_pairs(record: Record, model: Model, part: Split) -> tuple[Record, Files]:
+def measure_pairs(record: Record, trial: Trial, model: Model, part: Split) -> tuple[Record, Files]:
     """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its rows."""
     from nearfar.evaluation import PairReport, score_pairs
     from nearfar.pipeline.evaluate import card_thresholds, measure
     from nearfar.pipeline.loaders import distinct
 
-    test, thresholds, notes = part.test, None, list[str]()
+    test, thresholds, notes = part.test, None, list(record.notes)
     if test.labels is not None and not card_thresholds(model):
         report, _ = measure(model, part.train, batch_size=BATCH)
         if isinstance(report, PairReport):
@@ -109,7 +109,14 @@ def measure_pairs(record: Record, model: Model, part: Split) -> tuple[Record, Fi
             notes.append(
                 "the decision threshold is the best threshold of the training rows, for there were no dev rows"
             )
-    report, more = measure(model, test, thresholds=thresholds, batch_size=BATCH)
+    report, more = measure(
+        model,
+        test,
+        corpus=corpus_of(trial.source),
+        invalid=trial.source.invalid,
+        thresholds=thresholds,
+        batch_size=BATCH,
+    )
     texts, (first, *others) = distinct(test.texts)
     both = score_pairs(
         model.model, model.tokenize(texts), np.tile(first, len(others)), np.concatenate(others), batch_size=BATCH
@@ -199,7 +206,7 @@ def _perform(trial: Trial, scratch: Path, rows: Rows | None) -> tuple[Record, Fi
         record, files = _tasks(trial, out)
     else:
         records, official = rows if rows is not None else rows_of(trial.source)
-        if rows is None and digest_of(records, official) != trial.digest:
+        if rows is None and digest_of(records, official, corpus_of(trial.source)) != trial.digest:
             message = "the rows have changed since the study began; run the study again."
             raise NearfarError(f"{trial.source.file}: {message}")
         records = replace(records, source=trial.source.given)  # as the study has it, which is what messages name
@@ -215,6 +222,12 @@ def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     """A model that is trained and tested on rows of one kind, with the settings that its search chooses."""
     from nearfar.encoding import load
 
+    if trial.untrained is not None:
+        model, recipe, notes = _untrained(trial, part.train)
+        texts = 0 if trial.untrained == "as-is" else len(part.train)
+        record = replace(trial.done(), texts=texts, test=len(part.test), recipe=recipe, notes=notes)
+        record, files = measure_pairs(record, trial, model, part)
+        return record, {JOURNAL: b"", **files}
     record = replace(trial.done(), texts=len(part.train), test=len(part.test))
     if trial.search is not None:
         settings, points = choose_settings(trial, part.train, out.parent)
@@ -224,7 +237,7 @@ def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     if model.labels is not None:
         record, files = measure_classes(record, trial, model, part)
     else:
-        record, files = measure_pairs(record, model, part)
+        record, files = measure_pairs(record, trial, model, part)
     return record, {JOURNAL: _journal(out), **files}
 
 
@@ -285,7 +298,9 @@ def _tasks(trial: Trial, out: Path) -> tuple[Record, Files]:
 def _recipe(out: Path, source: Source) -> Values:
     """The recipe of a finished run with nothing left open, and with the rows as the study names them."""
     recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
-    kept = {key: value for key, value in recipe["data"].items() if key in ("dev", "limit", "per_class")}
+    kept = {
+        key: value for key, value in recipe["data"].items() if key in ("dev", "limit", "per_class", "positives_only")
+    }
     recipe["data"] = {"train": source.given, **source.layout, **kept}
     return recipe
 

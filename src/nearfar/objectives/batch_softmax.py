@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.objectives.inputs import minmax, one_of, positive, unit
+from nearfar.objectives.inputs import finite, minmax, one_of, positive, unit
 from nearfar.objectives.pair_objective import PairObjective, Pairs
 
 NORMALIZE = ("row", "coordinate", "minmax", "none")
@@ -88,9 +88,8 @@ class BatchSoftmax(PairObjective):
                 raise SettingError(f"BatchSoftmax: {name} must be True or False, got {flag}.")
         one_of("BatchSoftmax", "normalize", normalize, NORMALIZE)
         one_of("BatchSoftmax", "reduction", reduction, REDUCTION)
-        for name, number, usual in (("threshold", threshold, 0.5), ("hard_negative_weight", hard_negative_weight, 0)):
-            if number is not None and not math.isfinite(number):
-                raise SettingError(f"BatchSoftmax: {name} must be a finite number, got {number}; try {usual}.")
+        finite("BatchSoftmax", "threshold", threshold, 0.5)
+        finite("BatchSoftmax", "hard_negative_weight", hard_negative_weight, 0)
         self.trainable, self.symmetric, self.normalize = trainable, symmetric, normalize
         self.threshold, self.reduction, self.hard_negative_weight = threshold, reduction, hard_negative_weight
         self.masked = torch.zeros((), dtype=torch.long)

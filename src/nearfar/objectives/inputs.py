@@ -42,6 +42,12 @@ def positive(part: str, name: str, value: float, usual: str, *, zero: bool = Fal
         raise SettingError(f"{part}: {name} must be {least} and finite, got {value!r}; try {usual}.")
 
 
+def finite(part: str, name: str, value: float | None, usual: float) -> None:
+    """Refuse what is set, and is no finite number."""
+    if value is not None and not math.isfinite(value):
+        raise SettingError(f"{part}: {name} must be a finite number, got {value}; try {usual}.")
+
+
 def one_of(part: str, name: str, value: str, known: Sequence[str]) -> None:
     """Refuse an unknown choice."""
     if value not in known:

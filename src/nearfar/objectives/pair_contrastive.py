@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nearfar.errors import SettingError
+from nearfar.objectives.inputs import finite
 from nearfar.objectives.pair_objective import PairObjective, Pairs
 
 
@@ -24,6 +25,7 @@ class PairContrastive(PairObjective):
 
     Args:
         margin: m above, the distance beyond which a negative pair costs nothing.
+        threshold: pairs with a target above it are positive; None: targets are 0 or 1.
 
     >>> here, across = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     >>> PairContrastive()(here, across, torch.tensor([1])).item()
@@ -32,19 +34,20 @@ class PairContrastive(PairObjective):
     0.125
     """
 
-    def __init__(self, *, margin: float = 0.5) -> None:
+    def __init__(self, *, margin: float = 0.5, threshold: float | None = None) -> None:
         super().__init__()
         if not 0 < margin <= 2:
             raise SettingError(
                 f"PairContrastive: margin must be above 0 and at most 2, the largest cosine distance, got {margin}; "
                 "try 0.5."
             )
-        self.margin = margin
+        finite("PairContrastive", "threshold", threshold, 0.5)
+        self.margin, self.threshold = margin, threshold
 
     def loss(self, pairs: Pairs) -> Tensor:
         """The value of a batch."""
         pairs.required_targets(low=0, high=1)
-        positive = pairs.positive()
+        positive = pairs.positive(threshold=self.threshold)
         if len(pairs) == 0:
             return pairs.zero()
         distance = 1 - pairs.cosines()  # (b,)

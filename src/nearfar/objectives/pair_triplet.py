@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nearfar.objectives.inputs import one_of, positive, unit
+from nearfar.objectives.inputs import finite, one_of, positive, unit
 from nearfar.objectives.pair_objective import PairObjective, Pairs
 
 DISTANCE = ("euclidean", "squared", "cosine")
@@ -35,24 +35,26 @@ class PairTriplet(PairObjective):
     Args:
         margin: m above.
         distance: ``euclidean``, ``squared`` (Euclidean) or ``cosine`` (one minus it, half the squared one).
+        threshold: pairs with a target above it are positive; None: targets are 0 or 1.
 
     >>> anchor, near, far = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     >>> PairTriplet(distance="squared")(anchor, torch.cat([far, near])).item()  # 2 - 0 + 0.5
     2.5
     """
 
-    def __init__(self, *, margin: float = 0.5, distance: str = "euclidean") -> None:
+    def __init__(self, *, margin: float = 0.5, distance: str = "euclidean", threshold: float | None = None) -> None:
         super().__init__()
         positive("PairTriplet", "margin", margin, "0.5", zero=True)
+        finite("PairTriplet", "threshold", threshold, 0.5)
         one_of("PairTriplet", "distance", distance, DISTANCE)
-        self.margin, self.distance = margin, distance
+        self.margin, self.distance, self.threshold = margin, distance, threshold
 
     def loss(self, pairs: Pairs) -> Tensor:
         """The value of a batch."""
         b, extra = len(pairs), len(pairs.right) - len(pairs)
         if b == 0:
             return pairs.zero()
-        anchors = pairs.positive()  # (b,)
+        anchors = pairs.positive(threshold=self.threshold)  # (b,)
         negative = anchors.unsqueeze(1).repeat(1, b + extra)  # (b, b + extra): the possible negatives of each anchor
         if (shared := pairs.same_group(anchors)) is not None:
             negative &= ~shared

@@ -19,6 +19,7 @@ from nearfar.data import (
     compare,
     contradictions,
     contradictions_message,
+    fractions,
     holdout,
     limit,
     pair_targets,
@@ -30,6 +31,7 @@ from nearfar.data import (
     target_problems,
     without_contradictions,
 )
+from nearfar.data.corpora import Corpus, judge, read_corpus
 from nearfar.errors import MEMORY, DataError, Problem, SettingError, counted, unit_of
 from nearfar.recipe import Data, Objective, Recipe
 from nearfar.recipe.objectives import parts_of
@@ -77,16 +79,6 @@ def unmeasurable_shares(shares: Mapping[str, Records | None]) -> list[Problem]:
         for role, records in shares.items()
         if records is not None and len(records)
         for problem in unmeasurable(records, f"the share set aside as {role} rows")
-    ]
-
-
-def fractions(records: Records) -> list[Problem]:
-    """The rows of a ranking whose relevance is no grade."""
-    message, remedy = "the relevance is not a whole number", "Map the grades to 0, 1, 2 and so on."
-    return [
-        Problem(records.source, message, remedy, line=line, value=f"{score:g}")
-        for score, line in zip(records.scores or (), records.lines, strict=True)
-        if not score.is_integer()
     ]
 
 
@@ -213,6 +205,8 @@ class RunData:
     classes: tuple[str, ...]
     notes: tuple[str, ...]
     row_type: RowType = RowType.LABELED
+    corpus: Corpus | None = None
+    """What dev and test rows are searched for in; None: the right texts of these rows."""
 
     def row_type_of(self, records: Records) -> RowType:
         """What these rows are: pairs may be measured on rows of another type than they are trained on."""
@@ -224,12 +218,15 @@ class RunData:
 
     @property
     def measured(self) -> RowType:
-        """What the rows are that choose the best weights."""
+        """What the rows are measured as that choose the best weights: a search is measured as a ranking."""
+        if self.corpus is not None:
+            return RowType.RANKING
         return self.row_type if self.dev is None else self.row_type_of(self.dev)
 
     def fingerprint(self) -> str:
         """What a resumed run must find unchanged."""
-        return " ".join(part.fingerprint() for part in (self.train, self.dev, self.test) if part is not None)
+        parts = (self.train, self.dev, self.test, self.corpus)
+        return " ".join(part.fingerprint() for part in parts if part is not None)
 
 
 def layout_of(recipe: Recipe) -> Layout:
@@ -268,6 +265,7 @@ def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, mea
     """
     issues = _Issues()
     train, files = _read_files(recipe, memory or {}, issues)
+    corpus = _read_corpus(recipe, issues)
     row_type = RowType.LABELED
     if train is not None:
         train, row_type = _checked(train, files, recipe, issues, measured=measured)
@@ -283,6 +281,12 @@ def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, mea
     compared = measured and not row_type.has_classes
     shares = {role: part for role, part in (("dev", dev), ("test", test)) if role not in files}
     issues.add(unmeasurable_shares(shares) if compared else ())
+    if corpus is not None:
+        issues.add(notes=corpus.notes)
+        issues.add(*_searchable((dev, test), corpus, row_type, recipe))
+    if recipe.data.positives_only:
+        train, notes = _positives(train, row_type)
+        issues.add(notes=notes)
     train, notes = draw(train, recipe)
     issues.add(graded_problems(train, _objectives(recipe)) if row_type.has_scores else (), notes)
     issues.add(notes=constant_scores(dev=dev, test=test) if compared else ())
@@ -290,7 +294,7 @@ def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, mea
     if row_type.views and len(set(train.texts[0])) < 2:
         issues.add([_one_text(train)])
     issues.refuse()
-    return RunData(train, dev, test, classes, tuple(issues.notes), row_type)
+    return RunData(train, dev, test, classes, tuple(issues.notes), row_type, corpus)
 
 
 @dataclass
@@ -332,6 +336,53 @@ def _read_files(
     }
 
 
+def _read_corpus(recipe: Recipe, issues: _Issues) -> Corpus | None:
+    """The texts to search, if the recipe names some that can be read."""
+    if recipe.data.corpus is None:
+        return None
+    try:
+        return read_corpus(_from_here(recipe.data.corpus), invalid=recipe.data.invalid)
+    except DataError as error:
+        issues.add(error.problems)
+        return None
+
+
+def _searchable(
+    parts: Iterable[Records | None], corpus: Corpus, row_type: RowType, recipe: Recipe
+) -> tuple[list[Problem], list[str]]:
+    """Why dev and test rows cannot be searched for in a corpus, and what should be known about that."""
+    if row_type.has_classes:
+        raise SettingError("data.corpus is searched for the right texts of pairs, and these rows have classes.")
+    problems, notes = list[Problem](), list[str]()
+    for records in parts:
+        try:
+            notes += judge(records, corpus, invalid=recipe.data.invalid).notes if records is not None else ()
+        except DataError as error:
+            problems += error.problems
+    return problems, notes
+
+
+def _positives(train: Records, row_type: RowType) -> tuple[Records, list[str]]:
+    """The training rows that are positive pairs, and how many are not."""
+    if row_type.has_classes or row_type.has_scores or row_type.views:
+        raise SettingError(f"data.positives_only keeps positive pairs, and these are {row_type.wording}; leave it out.")
+    kept = [place for place, target in enumerate(pair_targets(train)) if target]
+    left_out = len(train) - len(kept)
+    return train.take(kept), [f"data.positives_only leaves out {counted(left_out, 'negative pair')}"]
+
+
+def _unsuitable(train: Records, recipe: Recipe) -> list[Problem]:
+    """Keys about scores and grades that training rows do not have."""
+    problems = []
+    if recipe.data.scale is not None and train.scores is None:
+        remedy = "Leave it out, or name the column with the scores: data.score (--score)."
+        problems.append(Problem(train.source, "data.scale is the range of scores, and these rows have none", remedy))
+    if recipe.data.relevant is not None and train.shape != "ranking":
+        message = f"data.relevant is a grade of a ranking, and these rows are {train.shape}"
+        problems.append(Problem(train.source, message, "Leave it out; a ranking has query ids and a relevance."))
+    return problems
+
+
 def _checked(
     train: Records, files: Mapping[str, Records | None], recipe: Recipe, issues: _Issues, *, measured: bool
 ) -> tuple[Records, RowType]:
@@ -340,6 +391,7 @@ def _checked(
     if isinstance(row_type, Problem):
         issues.add([row_type])
         return train, RowType.LABELED
+    issues.add(_unsuitable(train, recipe))
     if not (row_type.has_classes or row_type.views):
         train, problems = without_contradictions(train, invalid=recipe.data.invalid)
         issues.add(problems)

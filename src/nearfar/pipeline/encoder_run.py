@@ -17,7 +17,7 @@ from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.encoding.model_folder import TaskSpec
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport, Report
-from nearfar.evaluation.evaluators import evaluate
+from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import Stage, are_few, plan_stages, unstored, written
@@ -31,6 +31,7 @@ from nearfar.pipeline.loaders import (
     evaluation_rows,
     make_loader,
     scale_of,
+    searches,
     tokenized,
     view_notes,
 )
@@ -96,7 +97,14 @@ class EncoderPlan:
         recipe = self.given
         objectives = [recipe.objective, *(stage.objective for stage in recipe.stage)]
         data = recipe.data
-        return [data.train, data.dev, data.test, recipe.encoder.name, *(one.does.encoder for one in objectives)]
+        return [
+            data.train,
+            data.dev,
+            data.test,
+            data.corpus,
+            recipe.encoder.name,
+            *(one.does.encoder for one in objectives),
+        ]
 
     def saved_recipe(self) -> Recipe:
         """One recipe for all stages."""
@@ -132,7 +140,7 @@ class EncoderPlan:
             for name, records in (("train", data.train), ("dev", data.dev), ("test", data.test))
             if records is not None
         }
-        run = EncoderRun(self, built, rows, scale, accelerator, precision)
+        run = EncoderRun(self, built, rows, scale, accelerator, precision, searches(built, data, recipe.data.invalid))
         mapped = [scale.note] if scale is not None and scale.note else []
         run.notes.extend([*mapped, *built.notes, *run.unused_pooling(), *run.truncation()])
         return run
@@ -149,6 +157,8 @@ class EncoderRun:
     scale: Scale | None
     accelerator: Accelerator
     precision: Precision
+    searches: dict[str, EvaluationRows]
+    """Dev and test rows as searches of a corpus, where there is one."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -212,14 +222,14 @@ class EncoderRun:
 
     def _loss_module(self, stage: Stage) -> tuple[LossModule, list[str]]:
         """The model under the objective of a stage, with what takes part in training only."""
-        recipe, data = stage.recipe, self.plan.data
+        recipe, data, rows = stage.recipe, self.plan.data, self.rows["train"]
         terms, notes = build_terms(
             recipe.objective,
             classes=data.classes,
             dim=self.model.dim,
-            labels=self.rows["train"].labels,
+            labels=rows.labels,
             seed=stage.stream("objective"),
-            graded=data.row_type.has_scores,
+            positive_above=rows.positive_above if rows.graded else None,
         )
         does = recipe.objective.does
         weighting, projection, masked = None, None, None
@@ -272,7 +282,7 @@ class EncoderRun:
         return evaluators(measures)
 
     def _measure(self, split: str, records: Records, fit: Recipe | None) -> Measure:
-        rows = evaluation_rows(self.rows[split], records, self.plan.data.classes)
+        rows = self.searches.get(split) or evaluation_rows(self.rows[split], records, self.plan.data.classes)
 
         def measure(thresholds: Mapping[str, float] | None) -> Report:
             if fit is None or not self._fits_head(fit):

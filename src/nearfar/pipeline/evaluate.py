@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Records, RowType, pair_targets, row_type_of, unit_scores
-from nearfar.data.records import normalized
+from nearfar.data import Records, RowType, row_type_of, unit_scores
+from nearfar.data.corpora import Corpus, judge
 from nearfar.encoding import Model
-from nearfar.errors import DataError, Problem, SettingError, counted, shorten
+from nearfar.errors import DataError, Problem, SettingError
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
-from nearfar.evaluation.search import Search
-from nearfar.pipeline.corpora import Corpus
-from nearfar.pipeline.data import class_numbers, fractions, unmeasurable
-from nearfar.pipeline.loaders import distinct, targets_of, truth_of
+from nearfar.pipeline.data import class_numbers, unmeasurable
+from nearfar.pipeline.loaders import corpus_rows, distinct, targets_of, truth_of
 
 
 def measure(
@@ -23,6 +21,7 @@ def measure(
     records: Records,
     *,
     corpus: Corpus | None = None,
+    invalid: Literal["refuse", "drop"] = "refuse",
     thresholds: dict[str, float] | None = None,
     batch_size: int = 64,
 ) -> tuple[Report, list[str]]:
@@ -36,6 +35,7 @@ def measure(
         model: an encoder of single texts.
         records: pairs, triplets or a ranking.
         corpus: what to search instead of the right texts of the rows.
+        invalid: whether queries without a relevant text in the corpus are refused or left out.
         thresholds: the decision thresholds; None for those of the model's card, or the best ones of these rows.
         batch_size: texts that are encoded together.
     """
@@ -44,7 +44,11 @@ def measure(
     if isinstance(row_type, Problem):
         remedy = "Name both columns of the pairs: --text and --pair; classes need a model with a class head."
         raise DataError([Problem(records.source, "vectors are compared, and the file has single texts", remedy)])
-    rows, notes = _corpus_rows(model, records, corpus) if corpus is not None else _rows(model, records, row_type)
+    if corpus is not None:
+        judgments = judge(records, corpus, invalid=invalid)
+        rows, notes = corpus_rows(judgments, corpus, model.tokenize), list(judgments.notes)
+    else:
+        rows, notes = _rows(model, records, row_type)
     thresholds = thresholds or card_thresholds(model)
     return evaluate(model.model, rows, batch_size=batch_size, thresholds=thresholds), notes
 
@@ -100,57 +104,6 @@ def _targets(model: Model, records: Records) -> tuple[NDArray[np.float32] | None
     if note:
         notes.append(f"{records.source}: {note}")
     return np.array(values, dtype=np.float32), notes
-
-
-def _grades(records: Records) -> NDArray[np.int64]:
-    """(n,) how relevant the right text of each row is to the left one, in whole numbers from 0."""
-    if records.shape != "ranking" or records.scores is None:
-        if records.shape == "pairs" and records.scores is not None and not {0.0, 1.0}.issuperset(records.scores):
-            line = next(line for line, score in zip(records.lines, records.scores, strict=True) if score not in (0, 1))
-            remedy = "Search for positive pairs: with labels 1 and 0, or without scores."
-            message = "graded scores do not say which texts are to be found"
-            raise DataError([Problem(records.source, message, remedy, line=line)])
-        return np.array(pair_targets(records), dtype=np.int64)
-    if problems := fractions(records):
-        raise DataError(problems)
-    return np.array(records.scores, dtype=np.int64)
-
-
-def _corpus_rows(model: Model, records: Records, corpus: Corpus) -> tuple[EvaluationRows, list[str]]:
-    """A search of a corpus for the right text of each left one. Documents with equal texts are one."""
-    grades = _grades(records)
-    left, right = records.texts[:2]
-    texts, (asked, documents) = distinct([left, corpus.texts])
-    queries, query = np.unique(asked, return_inverse=True)
-    searched = np.unique(documents)  # (m,) rows of the table
-    exact = {texts[row]: place for place, row in enumerate(searched.tolist())}
-    alike: dict[str, int] = {}
-    for text, place in exact.items():
-        alike.setdefault(normalized(text), place)
-    judged: dict[tuple[int, int], int] = {}
-    lost: list[int] = []
-    for row, (asking, text, grade) in enumerate(zip(query.tolist(), right, grades.tolist(), strict=True)):
-        document = exact.get(text, alike.get(normalized(text)))
-        if document is None:
-            if grade:
-                lost.append(row)
-            continue
-        judged[asking, document] = max(grade, judged.get((asking, document), 0))
-    if not any(judged.values()):
-        message = f"none of its relevant texts is in {corpus.source}, so there is nothing to find"
-        remedy = "Search a corpus that has them; texts are compared apart from case and blanks."
-        raise DataError([Problem(records.source, message, remedy, line=records.lines[0])])
-    known = np.array(sorted(judged), dtype=np.int64)
-    relevance = np.array([judged[pair] for pair in sorted(judged)], dtype=np.int64)
-    rows = EvaluationRows(model.tokenize(texts), (), Search(queries, searched, known, relevance))
-    if not lost:
-        return rows, []
-    example = f"{shorten(right[lost[0]])} on {records.place(lost[0])}"
-    note = (
-        f"{records.source}: {counted(len(lost), 'row')} with a relevant text that is not in {corpus.source} (such as "
-        f"{example}): it cannot be found and does not count"
-    )
-    return rows, [note]
 
 
 def _number(value: object) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,17 @@ from nearfar.batching import (
     ShingleSampler,
     count_without_positive,
 )
-from nearfar.data import Records, RowType, pair_targets, score_range, unit_scores
+from nearfar.data import (
+    Records,
+    RowType,
+    grades_of,
+    pair_targets,
+    positive_above,
+    relevant_grade,
+    score_range,
+    unit_scores,
+)
+from nearfar.data.corpora import Corpus, Judgments, judge
 from nearfar.encoding import Built, TokenTable, tokenize
 from nearfar.encoding.augment import Augment, TokenizedTexts, make_augment
 from nearfar.errors import SettingError
@@ -52,13 +63,22 @@ class Rows:
     """For each column of texts (n,) where in the table a row's text is; none means row i is text i."""
     labels: NDArray[np.int64]
     targets: NDArray[np.float32] | None = None
+    positive_above: float = 0.5
+    """The target above which a pair is positive, unless an objective sets another threshold."""
 
-    def groups(self, threshold: float = 0.5) -> tuple[NDArray[np.int64], ...]:
+    @property
+    def graded(self) -> bool:
+        """Whether some targets lie between 0 and 1, or might."""
+        return self.row_type.has_scores or (
+            self.targets is not None and bool(((self.targets != 0) & (self.targets != 1)).any())
+        )
+
+    def groups(self, threshold: float | None = None) -> tuple[NDArray[np.int64], ...]:
         """For each column (n,) ids: texts joined by positive pairs, however many there are between them, share one.
 
-        Pairs with a target above the ``threshold`` are positive.
+        Pairs with a target above the ``threshold``, or else above ``positive_above``, are positive.
         """
-        ends = self.columns
+        ends, threshold = self.columns, self.positive_above if threshold is None else threshold
         positive = np.ones(len(ends[0]), dtype=np.bool_) if self.targets is None else self.targets > threshold
         left, right = ends[0][positive], ends[1][positive]
         size = len(self.table)
@@ -97,7 +117,8 @@ def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None
     if row_type.views:
         columns = (columns[0], columns[0])
     table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
-    return Rows(row_type, table, columns, np.zeros(len(records), dtype=np.int64), targets_of(row_type, records, scale))
+    targets, labels = targets_of(row_type, records, scale), np.zeros(len(records), dtype=np.int64)
+    return Rows(row_type, table, columns, labels, targets, positive_above(records))
 
 
 def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray[np.int64], ...]]:
@@ -121,8 +142,8 @@ def targets_of(row_type: RowType, records: Records, scale: Scale | None) -> NDAr
         return np.array(values, dtype=np.float32)
     if row_type.has_binary_labels:
         return np.array(pair_targets(records), dtype=np.float32)
-    if row_type is RowType.RANKING and records.scores is not None:
-        return (np.array(records.scores) > 0).astype(np.float32)
+    if row_type.has_grades and records.scores is not None:
+        return np.array(unit_scores(records)[0], dtype=np.float32)
     return None
 
 
@@ -142,9 +163,14 @@ def truth_of(
         return Truth(row_type, np.zeros(len(records)))
     if targets is None:
         return positives_search(*columns)
-    if row_type is RowType.RANKING:
-        grades = np.array(records.scores, dtype=np.int64)
-        return Truth(row_type, grades, queries=records.queries or (), documents=records.documents)
+    if row_type.has_grades:
+        return Truth(
+            row_type,
+            np.array(grades_of(records), dtype=np.int64),
+            queries=records.queries or (),
+            documents=records.documents,
+            positive=relevant_grade(records),
+        )
     return Truth(row_type, targets)
 
 
@@ -153,6 +179,37 @@ def evaluation_rows(rows: Rows, records: Records, classes: tuple[str, ...]) -> E
     if rows.row_type.has_classes:
         return EvaluationRows(rows.table, (), Truth(rows.row_type, rows.labels, classes))
     return EvaluationRows(rows.table, rows.columns, truth_of(rows.row_type, records, rows.columns, rows.targets))
+
+
+def corpus_rows(
+    judgments: Judgments, corpus: Corpus, tokenize_texts: Callable[[list[str]], TokenTable]
+) -> EvaluationRows:
+    """A search of a corpus for the relevant texts of each query. Documents with equal texts are one."""
+    texts, (queries, documents) = distinct([judgments.queries, corpus.texts])
+    searched = np.unique(documents)  # (m,) rows of the table
+    places = {texts[row]: place for place, row in enumerate(searched.tolist())}
+    numbers = {query: number for number, query in enumerate(judgments.queries)}
+    judged = sorted((numbers[query], places[text], grade) for (query, text), grade in judgments.grades.items())
+    known = np.array(judged, dtype=np.int64).reshape(-1, 3)
+    return EvaluationRows(
+        tokenize_texts(texts), (), Search(queries, searched, known[:, :2], known[:, 2], judgments.positive)
+    )
+
+
+def searches(built: Built, data: RunData, invalid: Literal["refuse", "drop"]) -> dict[str, EvaluationRows]:
+    """The dev and test rows of a run as searches of its corpus; none where it has no corpus."""
+    corpus = data.corpus
+    if corpus is None:
+        return {}
+    return {
+        split: corpus_rows(
+            judge(records, corpus, invalid=invalid),
+            corpus,
+            lambda texts: tokenize(built.tokenizer, [texts], max_length=built.max_length),
+        )
+        for split, records in (("dev", data.dev), ("test", data.test))
+        if records is not None
+    }
 
 
 def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader:
@@ -164,7 +221,7 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
         columns = (every, every)
     if not data.row_type.has_classes and does.in_batch:
         _check_negatives(recipe, rows)
-        groups = rows.groups(does.positive_above)
+        groups = rows.groups(does.threshold)
     return Loader(
         tokens=rows.table,
         labels=rows.labels,

@@ -31,8 +31,8 @@ class BuildContext:
     dim: int
     counts: NDArray[np.int64]
     """How many training texts each class has."""
-    graded: bool = False
-    """Whether pairs have scores rather than binary labels."""
+    positive_above: float | None = None
+    """The target above which a pair is positive, where pairs have scores or grades; None for binary labels."""
 
 
 Terms: TypeAlias = tuple[list[Term], list[str]]
@@ -65,14 +65,14 @@ def build_terms(
     dim: int,
     labels: NDArray[np.int64],
     seed: int,
-    graded: bool = False,
+    positive_above: float | None = None,
 ) -> Terms:
     """The terms of an objective, and notes. ``seed`` draws centers and proxies.
 
     A cross-entropy of weight zero is none: it needs no class head.
     """
     check_objective(settings, classes)
-    context = BuildContext(classes, dim, np.bincount(labels, minlength=len(classes)), graded)
+    context = BuildContext(classes, dim, np.bincount(labels, minlength=len(classes)), positive_above)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         terms, notes = _build(settings, context)
@@ -231,9 +231,7 @@ def _single_texts(context: BuildContext, trouble: str = ALONE) -> list[str]:
 
 
 def _batch_softmax(settings: pairs.BatchSoftmax, context: BuildContext) -> Terms:
-    threshold = settings.threshold
-    if threshold is None and context.graded:
-        threshold = 0.5
+    threshold = context.positive_above if settings.threshold is None else settings.threshold
     objective = modules.BatchSoftmax(
         temperature=settings.temperature,
         trainable=settings.trainable,
@@ -247,8 +245,7 @@ def _batch_softmax(settings: pairs.BatchSoftmax, context: BuildContext) -> Terms
 
 
 def _mnrl(settings: pairs.MultipleNegatives, context: BuildContext) -> Terms:
-    threshold = 0.5 if context.graded else None
-    objective = modules.BatchSoftmax(temperature=1 / settings.scale, symmetric=False, threshold=threshold)
+    objective = modules.BatchSoftmax(temperature=1 / settings.scale, symmetric=False, threshold=context.positive_above)
     return [Term("mnrl", 1.0, objective, "grouped-pairs" if settings.groups else "pairs")], []
 
 
@@ -260,18 +257,24 @@ def _pearson(_settings: pairs.Pearson, _context: BuildContext) -> Terms:
     return [Term("pearson", 1.0, modules.Pearson(), "pairs")], []
 
 
-def _pair_triplet(settings: pairs.PairTriplet, _context: BuildContext) -> Terms:
-    objective = modules.PairTriplet(margin=settings.margin, distance=settings.distance)
+def _pair_triplet(settings: pairs.PairTriplet, context: BuildContext) -> Terms:
+    objective = modules.PairTriplet(
+        margin=settings.margin, distance=settings.distance, threshold=context.positive_above
+    )
     return [Term("pair_triplet", 1.0, objective, "grouped-pairs")], []
 
 
-def _contrastive_pairs(settings: pairs.ContrastivePairs, _context: BuildContext) -> Terms:
-    return [Term("contrastive_pairs", 1.0, modules.PairContrastive(margin=settings.margin), "pairs")], []
+def _contrastive_pairs(settings: pairs.ContrastivePairs, context: BuildContext) -> Terms:
+    objective = modules.PairContrastive(margin=settings.margin, threshold=context.positive_above)
+    return [Term("contrastive_pairs", 1.0, objective, "pairs")], []
 
 
-def _simcse(settings: pairs.SimCSE, _context: BuildContext) -> Terms:
+def _simcse(settings: pairs.SimCSE, context: BuildContext) -> Terms:
     objective = modules.BatchSoftmax(
-        temperature=settings.temperature, symmetric=False, hard_negative_weight=settings.hard_negative_weight
+        temperature=settings.temperature,
+        symmetric=False,
+        threshold=context.positive_above,
+        hard_negative_weight=settings.hard_negative_weight,
     )
     terms = [Term("simcse", 1.0, objective, "grouped-pairs")]
     if settings.mlm_weight:
@@ -279,8 +282,10 @@ def _simcse(settings: pairs.SimCSE, _context: BuildContext) -> Terms:
     return terms, []
 
 
-def _mirror(settings: pairs.Mirror, _context: BuildContext) -> Terms:
-    objective = modules.BatchSoftmax(temperature=settings.temperature or 0.04, symmetric=False)
+def _mirror(settings: pairs.Mirror, context: BuildContext) -> Terms:
+    objective = modules.BatchSoftmax(
+        temperature=settings.temperature or 0.04, symmetric=False, threshold=context.positive_above
+    )
     return [Term("mirror", 1.0, objective, "grouped-pairs")], []
 
 

@@ -185,6 +185,8 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
     head = task.head.kind
     plain = replace(recipe.plain(task), objective=CosineMSE() if head == "cosine" else Auto())
     try:
+        if plain.data.corpus is not None:
+            raise SettingError("data.corpus is for a recipe without [[task]] tables; leave it out.")
         data = read_data(plain, memory, measured=False)  # tasks have measures of their own: check_measured
     except SettingError as error:
         raise SettingError(f"task {task.name!r}: {error}") from None
@@ -345,7 +347,7 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
         try:
             terms, notes = build_terms(
                 objective, classes=card.labels or (), dim=dim, labels=labels, seed=stream(seed, "objective", task.name),
-                graded=graded,
+                positive_above=0.5 if graded else None,
             )  # fmt: skip
         except SettingError as error:
             raise SettingError(f"task {task.name!r}: {error}") from None
@@ -404,7 +406,7 @@ def make_task_loader(planned: PlannedTask, loss: TaskLoss, built: Built, recipe:
         singles, own = lay_out(built.tokenizer, train.texts, "apart", built.max_length)
         if any(term.view == "grouped-pairs" for term in loss.terms):
             groups = Rows(RowType.BINARY_PAIRS, singles, own, np.zeros(len(train), dtype=np.int64), targets).groups(
-                planned.task.objective.does.positive_above
+                planned.task.objective.does.threshold
             )
         if card.reads == "joined":
             columns = (*columns, *(len(table) + column for column in own))

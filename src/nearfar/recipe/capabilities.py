@@ -73,7 +73,7 @@ class Capabilities:
     binary: bool = False
     """Whether a pair is either positive or negative, with no scores in between."""
     threshold: float | None = None
-    """The target above which a pair is positive, where that is a setting."""
+    """The target above which a pair is positive, where that is set; of the parts of a blend the lowest."""
     needs_negatives: bool = False
     """Whether its settings are for rows with a negative each (triplets)."""
     projection: bool = False
@@ -96,11 +96,6 @@ class Capabilities:
     def trains_head(self) -> bool:
         """Whether a cross-entropy that counts trains a class head."""
         return bool(self.head_weight)
-
-    @property
-    def positive_above(self) -> float:
-        """The target above which a pair is positive: where parts of a blend differ, the lowest."""
-        return 0.5 if self.threshold is None else self.threshold
 
 
 def combine(parts: Iterable[tuple[float, Capabilities]]) -> Capabilities:

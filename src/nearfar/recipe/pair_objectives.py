@@ -32,7 +32,8 @@ class BatchSoftmax(Single):
     threshold: Annotated[
         float | None,
         Key(
-            "The target, from 0 to 1, above which a pair is positive; unset means 0.5 for graded scores.",
+            "The target, from 0 to 1, above which a pair is positive; unset means 0.5 for graded scores, and for "
+            "ranking the grades that are relevant (data.relevant).",
             at_least=0,
             below=1,
         ),
@@ -49,8 +50,7 @@ class BatchSoftmax(Single):
     @property
     def does(self) -> Capabilities:
         """What it reads, needs and does."""
-        threshold = 0.5 if self.threshold is None else self.threshold
-        return Capabilities(reads="pairs", in_batch=True, threshold=threshold)
+        return Capabilities(reads="pairs", in_batch=True, threshold=self.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)

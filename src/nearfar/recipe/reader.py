@@ -118,6 +118,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
         train=_absolute(recipe.data.train, base),
         dev=recipe.data.dev if recipe.data.dev == "auto" else _absolute(recipe.data.dev, base),
         test=_absolute(recipe.data.test, base),
+        corpus=None if recipe.data.corpus is None else str(_absolute(recipe.data.corpus, base)),
     )
     return replace(
         recipe,

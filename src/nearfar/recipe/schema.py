@@ -61,6 +61,21 @@ class Data:
     negative: Annotated[str | None, Key("The column with the negative of a triplet.")] = None
     query_id: Annotated[str | None, Key("The column with the query id, for ranking.")] = None
     doc_id: Annotated[str | None, Key("The column with the document id, for ranking.")] = None
+    scale: Annotated[
+        tuple[float, ...] | None,
+        Key("The lowest and the highest score or grade; others are refused, and unset means it is recognized."),
+    ] = None
+    relevant: Annotated[
+        float | None,
+        Key("The lowest grade of a relevant document, for ranking; unset means any above the lowest.", above=0),
+    ] = None
+    corpus: Annotated[
+        str | None,
+        Key("The texts to search when dev and test pairs are measured; unset means the right texts of these pairs."),
+    ] = None
+    positives_only: Annotated[
+        bool, Key("Whether labeled negative pairs are left out of the training rows; dev and test keep them.")
+    ] = False
     limit: Annotated[
         int | Literal["S", "M", "L", "XL"] | None,
         Key(
