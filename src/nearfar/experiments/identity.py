@@ -23,8 +23,16 @@ LETTERS = 16
 VERSION = ".".join(__version__.split(".")[:2])
 IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 """Settings of the training that change no number."""
-LATER: Mapping[str, object] = {"batches.neighbors": 5}
-"""Keys of a recipe that came later, with the value that every trial before them had: at it they change no name."""
+LATER: Mapping[str, object] = {
+    "batches.neighbors": 5,
+    "encoder.frozen": False,
+    **{f"objective.{name}.class_weights": "none" for name in ("auto", "contrastive", "proxy-nca", "soft-triple")},
+    **{f"objective.{name}.class_weights": "none" for name in ("supcon", "triplet")},
+}
+"""Keys of a recipe that came later, with the value that every trial before them had: at it they change no name.
+
+A key of an objective has the name of the objective before it.
+"""
 
 
 def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
@@ -33,7 +41,7 @@ def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
     The metric is part of it only where something is chosen by it, settings or the weights that are kept.
     """
     chooses = trial.source.pairs is None and _has_dev(recipe, min(trial.limit or data.rows, data.rows))
-    values = _without_later(asdict(replace(recipe, seed=trial.seed)))
+    values = asdict(replace(recipe, seed=trial.seed))
     for key in IRRELEVANT:
         del values["training"][key]
     values["data"] = {key: values["data"][key] for key in ("dev", "limit", "per_class")}
@@ -41,7 +49,7 @@ def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
         values["data"]["positives_only"] = True
     if isinstance(values["data"]["dev"], str) and values["data"]["dev"] != "auto":
         values["data"]["dev"] = _content(values["data"]["dev"])
-    values = _with_contents(former_names(values))
+    values = _with_contents(_without_later(former_names(values)))
     everything: Values = {
         "nearfar": VERSION,
         "recipe": values,
@@ -111,10 +119,17 @@ def _renamed(values: Any, tables: Sequence[str], keys: tuple[str, str], texts: t
 
 def _without_later(values: Values) -> Values:
     """The values of a recipe without the keys that came later, where they change nothing."""
+    objectives = [values["objective"], *(stage["objective"] for stage in values["stage"])]
+    objectives += [part for objective in objectives for part in objective.get("parts", {}).values()]
     for key, former in LATER.items():
-        table, name = key.split(".")
-        if values[table][name] == former:
-            del values[table][name]
+        *tables, name = key.split(".")
+        if len(tables) == 1:
+            holders = [values[tables[0]]]
+        else:
+            holders = [objective for objective in objectives if objective["name"] == tables[1]]
+        for holder in holders:
+            if holder.get(name) == former:
+                del holder[name]
     return values
 
 
