@@ -10,7 +10,7 @@ BENCH ?=
 QUICK := src tests/objectives tests/batching tests/data tests/recipe tests/evaluation tests/encoding
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check coverage docs pages changelog hooks format bench clean
+.PHONY: help demo quick test check coverage docs pages picture changelog hooks format bench clean
 
 help:  ## list all targets
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; \
@@ -56,10 +56,14 @@ coverage: $(VENV)/.installed-dev  ## run all tests and print how much of src the
 docs: $(VENV)/.installed-dev  ## build the documentation into site/
 	$(BIN)/python -m mkdocs build --strict
 
-pages: changelog  ## regenerate CHANGELOG.md and the reference pages of commands and recipe keys
+pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands and recipe keys, the README's results
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m nearfar.recipe.reference > docs/reference/recipe.md
 	$(BIN)/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md
+	$(BIN)/python -m benchmarks.readme
+
+picture: $(VENV)/.installed-dev  ## train on the sample data, and draw the picture of the README
+	$(BIN)/python -m benchmarks.embedding_map
 
 changelog: $(VENV)/.installed-dev  ## regenerate CHANGELOG.md from the news files in changelog.d/
 	$(BIN)/python docs/render_changelog.py

@@ -1,0 +1,126 @@
+"""The first screen of the README: its results are those of the files, and its picture can be drawn again."""
+
+from __future__ import annotations
+
+import math
+import re
+from html import unescape
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from benchmarks.few_labels import Case, Pair
+
+from benchmarks import embedding_map, readme
+
+README = readme.README.read_text(encoding="utf-8")
+
+
+def pair(ours: float, theirs: float, n: int = 8, data: str = "cr", seed: int = 0) -> Pair:
+    return Pair(Case(data, n, seed), {"accuracy": ours}, {"accuracy": theirs, "version": "1.2.0"})
+
+
+# Results
+
+
+def test_the_results_of_the_readme_are_those_of_the_files():
+    assert readme.with_results(README) == README, "run make pages"
+
+
+def test_the_section_stays_below_its_heading():
+    text = readme.with_results("# nearfar\n\n## Results\n\nold\n\n## Install\n\nnew\n")
+    assert text.startswith("# nearfar\n\n## Results\n\n**Few labels.**")
+    assert text.endswith("\n\n## Install\n\nnew\n")
+    assert "\nold\n" not in text
+    with pytest.raises(SystemExit, match="no heading"):
+        readme.with_results("# nearfar\n")
+
+
+def test_the_interval_is_that_of_students_t():
+    """By hand: differences of 1, 2 and 6 points have the mean 3 and the standard error sqrt(7 / 3)."""
+    found = [pair(0.51, 0.5), pair(0.52, 0.5), pair(0.56, 0.5)]
+    reach = 4.302652729911275 * math.sqrt(7 / 3)  # the 0.975 quantile for two degrees of freedom
+    assert readme.interval(found) == f"+3.0 ({3 - reach:+.1f} to {3 + reach:+.1f})"
+
+
+def test_the_table_counts_draws_by_size():
+    table = readme.few_labels([pair(0.6, 0.5), pair(0.4, 0.5), pair(0.7, 0.7, n=16), pair(0.9, 0.7, n=16, data="trec")])
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    assert rows[1].startswith("| 8 | 2 | 50.0 | 50.0 | +0.0 (")
+    assert rows[1].endswith("| 1, 0, 1 |")
+    assert rows[2].startswith("| 16 | 2 | 80.0 | 70.0 | +10.0 (")
+    assert rows[3].startswith("| all | 4 | 65.0 | 60.0 | +5.0 (")
+    assert "the same draws of TREC and CR:" in table
+
+
+SECTION = """## {date} 00:00 UTC
+
+- processor: One, 2 cores
+- versions: torch 2
+
+### embed: texts to vectors with MiniLM
+
+{remark}
+
+| contender             | texts/s          | nearfar is faster by |
+|-----------------------|-----------------:|---------------------:|
+| nearfar               | {rate} (1 to 9)  |                      |
+| sentence-transformers | 200              | 2 x                  |
+"""
+
+
+def test_speeds_are_those_of_the_latest_undisturbed_run():
+    text = "\n".join(
+        SECTION.format(date=f"2026-01-0{day}", rate=rate, remark=remark)
+        for day, rate, remark in ((1, 300, "One turn."), (2, 400, "One turn."), (3, 50, "One turn, beside other work."))
+    )
+    found = readme.latest(text, "embed")
+    assert found.date == "2026-01-02"
+    assert found.rows["nearfar"][0] == "400 (1 to 9)"
+    with pytest.raises(SystemExit, match="no section of 'pairs'"):
+        readme.latest(text, "pairs")
+
+
+# Picture
+
+
+def marks(text: str) -> list[ElementTree.Element]:
+    return ElementTree.fromstring(text).findall("{http://www.w3.org/2000/svg}circle")
+
+
+@pytest.mark.parametrize("theme", embedding_map.THEMES)
+def test_the_picture_of_the_readme_is_there_and_says_what_the_readme_says(theme):
+    name = f"embedding-map-{theme}.svg"
+    text = (embedding_map.FOLDER / name).read_text(encoding="utf-8")
+    title = unescape(re.search(r"<title>(.*)</title>", text)[1])
+
+    assert f"docs/images/{name}" in README
+    assert title.partition("after training. ")[2] in " ".join(README.split())
+    assert f"{(len(marks(text)) - 8) // 2} support messages" in README
+
+
+def test_both_themes_have_the_same_marks_in_other_colors():
+    generator = np.random.default_rng(0)
+    labels = ["a & b", "c"] * 6
+    panels = [embedding_map.panel(name, generator.normal(size=(12, 5)).astype(np.float32), labels) for name in "xy"]
+    light, dark = (embedding_map.draw(panels, labels, theme) for theme in embedding_map.THEMES.values())
+
+    assert len(marks(light)) == 2 * 12 + 2
+    assert re.sub("#[0-9a-f]{6}", "", light) == re.sub("#[0-9a-f]{6}", "", dark)
+    assert not set(re.findall("#[0-9a-f]{6}", light)) & set(re.findall("#[0-9a-f]{6}", dark))
+    box = ElementTree.fromstring(light).attrib
+    for mark in marks(light):
+        assert 0 <= float(mark.attrib["cx"]) <= float(box["width"])
+        assert 0 <= float(mark.attrib["cy"]) <= float(box["height"])
+
+
+@pytest.mark.slow
+def test_the_command_draws_the_picture(tmp_path, capsys):
+    """The whole way with the toy encoder: training, embeddings, maps."""
+    assert embedding_map.main(["--encoder", "toy", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.strip()
+
+    for theme in embedding_map.THEMES:
+        text = (tmp_path / f"embedding-map-{theme}.svg").read_text(encoding="utf-8")
+        assert len(marks(text)) == 2 * 160 + 8
+        assert printed in unescape(text)
