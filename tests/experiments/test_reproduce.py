@@ -193,7 +193,7 @@ def test_data_sets_that_are_there_are_run_and_the_others_named(tmp_path):
 
 
 def test_a_file_that_says_the_same_as_the_shipped_one_gives_the_same_recipes(tmp_path):
-    """Nothing is lost or changed on the way through TOML, stages and blends included."""
+    """Nothing is lost or changed on the way through TOML, but that the untrained encoder may not win."""
     put(tmp_path, "stsb/train.jsonl.gz", scored(30))
     for split in ("dev", "test"):
         put(tmp_path, f"stsb/{split}.jsonl.gz", scored(10, 40))
@@ -205,7 +205,7 @@ def test_a_file_that_says_the_same_as_the_shipped_one_gives_the_same_recipes(tmp
     for one, other in zip(ours.contenders, shipped.contenders, strict=True):
         left, right = ours.recipe(one), shipped.recipe(other)
         assert (left.objective, left.stage, left.batches, left.training, left.encoder) == (
-            right.objective, right.stage, right.batches, right.training, right.encoder,
+            right.objective, right.stage, right.batches, replace(right.training, keep_untrained=False), right.encoder,
         )  # fmt: skip
         assert left.data.dev == str(tmp_path / "out/rows/stsb-dev.jsonl")
 

@@ -126,6 +126,8 @@ def test_the_defaults():
         "precision": "auto",
         "evaluate_every": "auto",
         "metric": "auto",
+        "keep": "auto",
+        "keep_untrained": None,
         "patience": None,
         "checkpoint_every": "auto",
         "keep_checkpoints": 2,

@@ -16,7 +16,15 @@ from nearfar.evaluation.geometry import MEASURES
 from nearfar.experiments.comparisons import compare_all, overall, verdict
 from nearfar.experiments.estimates import estimate
 from nearfar.experiments.local_executor import LocalExecutor
-from nearfar.experiments.records import Record, cell_name, read_plan, read_records, scores_of, set_scores
+from nearfar.experiments.records import (
+    Record,
+    cell_name,
+    read_plan,
+    read_records,
+    scores_of,
+    set_scores,
+    untrained_notes,
+)
 from nearfar.experiments.statistics import summarize
 from nearfar.experiments.study import folder_of, run_study, study_status
 from nearfar.experiments.trial_runner import Executor, Watcher
@@ -92,6 +100,8 @@ def show(folder: Path, console: Console) -> None:
             table.add_row(*cells)
         table.add_section()
     console.print(table)
+    for note in untrained_notes(records):
+        say(console, note)
     _show_sets(records, list(plan.contenders), console)
     for family in families:
         for comparison in family.comparisons:
@@ -200,7 +210,8 @@ def trial_line(record: Record) -> str:
     who = f"{record.contender} on {record.cell}, seed {record.seed}, fold {record.fold}"
     if not record.done:
         return f"{who}: failed: {(record.reason or 'no reason is known').splitlines()[0]}"
-    return f"{who}: {record.metric} {record.score:.4f} ({duration(record.seconds)})"
+    kept = "; the untrained encoder was kept" if record.untrained else ""
+    return f"{who}: {record.metric} {record.score:.4f} ({duration(record.seconds)}){kept}"
 
 
 def study_dry_run(path: Path, out: Path | None, executor: Executor, *, retry_failed: bool) -> None:

@@ -113,14 +113,21 @@ def show_summary(summary: Summary, console: Console) -> None:
             console.print(report_table(report, f"{split}: {report.rows:,} rows"))
         else:
             console.print(task_table(split, reports, summary.metrics))
-    best = summary.progress.best if summary.progress is not None else None
-    if best is not None and best["step"]:  # step 0 was reported when training ended
+    if summary.progress is not None and summary.progress.best is not None:
         score = "the best on the dev rows" if one_task else "the best mean on the dev rows"
-        console.print(f"kept the weights of step {best['step']}, {score}", highlight=False)
+        console.print(f"kept {_kept(summary, summary.progress.best['step'], score)}", highlight=False)
     task = "" if one_task else f" --task {next(iter(summary.metrics))}"
     use = "predict" if summary.classifies else "embed"
     line = f"saved to {summary.out}; try: nearfar {use} {summary.out}{task} FILE"
     console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _kept(summary: Summary, best: int, score: str) -> str:
+    """Which weights were kept, in words."""
+    kept = summary.progress.kept if summary.progress is not None else None
+    if summary.untrained:
+        return f"the untrained encoder (step 0), {score}: training has not made it better"
+    return f"the weights of step {kept}, {score if kept == best else 'the last'}"
 
 
 def gather_recipe(source: str | None, out: Path, overrides: Sequence[Override], *, resume: bool) -> Recipe | TaskRecipe:

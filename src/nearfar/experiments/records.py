@@ -15,7 +15,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import OutputError
+from nearfar.errors import OutputError, counted
 from nearfar.files import flush_tree
 
 Setting: TypeAlias = str | int | float | bool
@@ -146,6 +146,8 @@ class Record:
     """``before`` and ``after`` training, where scored pairs are the test."""
     before: dict[str, float] = field(default_factory=dict)
     """The scores of the pretrained encoder, where scored pairs are the test."""
+    untrained: bool = False
+    """Whether the weights from before training were kept, since no later ones were better on the dev rows."""
     texts: int = 0
     """Rows that were trained on."""
     test: int = 0
@@ -205,6 +207,30 @@ def scores_of(records: Iterable[Record], metric: str | None = None) -> dict[tupl
         for record in records
         if record.done and (metric or record.metric) in record.scores
     }
+
+
+def untrained_notes(records: Iterable[Record]) -> list[str]:
+    """For each contender on a data set, in how many trials training was undone; none where it never was.
+
+    >>> one = Record(id="a", data="stsb", limit=None, contender="BSC", seed=2, fold=0, status="done", metric="f1",
+    ...              untrained=True)
+    >>> untrained_notes([one, replace(one, seed=16, untrained=False)])
+    ['BSC on stsb: the untrained encoder was kept in 1 of 2 trials, being the best on the dev rows (seed 2, fold 0).']
+    """
+    runs: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.done:
+            runs.setdefault((record.contender, record.cell), []).append(record)
+    notes = []
+    for (contender, cell), trials in runs.items():
+        kept = [f"seed {trial.seed}, fold {trial.fold}" for trial in trials if trial.untrained]
+        if kept:
+            where = "" if len(kept) == len(trials) or len(kept) > 6 else f" ({'; '.join(kept)})"
+            notes.append(
+                f"{contender} on {cell}: the untrained encoder was kept in {len(kept)} of "
+                f"{counted(len(trials), 'trial')}, being the best on the dev rows{where}."
+            )
+    return notes
 
 
 def set_scores(record: Record) -> dict[str, float]:

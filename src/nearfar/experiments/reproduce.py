@@ -191,6 +191,7 @@ def _edited(values: Values, changes: Values, encoder: str | None, options: Table
         study["rare"] = "keep"  # of few rows, few are of a rare class
     for name, part in changes.get("recipe", {}).items():
         recipe[name] = {**recipe.get(name, {}), **part}
+    recipe["training"] = {**recipe.get("training", {}), "keep_untrained": False}  # papers choose among trained weights
     if encoder is not None:
         recipe["encoder"] = {**recipe.get("encoder", {}), "name": encoder}
     others = changes.get("contender", {})

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 BATCH = 64
+METRICS = "metrics.json"
 KEPT = 4
 """Test sets whose vectors under pretrained encoders are remembered: contenders on one fold share them."""
 
@@ -233,7 +234,7 @@ def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
         settings, points = choose_settings(trial, part.train, out.parent)
         record = replace(record, settings=settings, searched=points)
     train(trial, record.settings, part.train, out)
-    record, model = replace(record, recipe=_recipe(out, trial.source)), load(out)
+    record, model = replace(record, recipe=_recipe(out, trial.source), untrained=_kept_untrained(out)), load(out)
     if model.labels is not None:
         record, files = measure_classes(record, trial, model, part)
     else:
@@ -244,12 +245,13 @@ def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
 def _encoder(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     """An encoder, trained or not, on scored pairs: scores and geometry beside those of the pretrained encoder."""
     rows = random_letters(part.train, trial.seed) if trial.random_letters else part.train
-    notes, journal = list[str](), b""
+    notes, journal, untrained = list[str](), b"", False
     if trial.untrained is None:
         from nearfar.encoding import load
 
         train(trial, {}, rows, out)
         model, recipe, journal = load(out), _recipe(out, trial.source), _journal(out)
+        untrained = _kept_untrained(out)
     else:
         model, recipe, notes = _untrained(trial, rows)
     before = examine_pretrained(model, recipe["encoder"]["name"], part.test)
@@ -261,6 +263,7 @@ def _encoder(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
         recipe=recipe,
         scores=after.scores,
         before=before.scores,
+        untrained=untrained,
         notes=[*notes, *after.notes],
         geometry={"before": before.geometry, "after": after.geometry},
         space={"before": before.space, "after": after.space},
@@ -303,6 +306,11 @@ def _recipe(out: Path, source: Source) -> Values:
     }
     recipe["data"] = {"train": source.given, **source.layout, **kept}
     return recipe
+
+
+def _kept_untrained(out: Path) -> bool:
+    """Whether a finished run kept the weights that it began with."""
+    return bool(json.loads((out / METRICS).read_text(encoding="utf-8"))["training"]["untrained"])
 
 
 def _journal(out: Path) -> bytes:

@@ -100,8 +100,10 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
     """The README of a model of one task."""
     purpose = "text-classification" if data.classes else "sentence-similarity"
     results = _results({split: metrics[split] for split in ("dev", "test") if split in metrics})
-    if "dev" in metrics:
+    if "dev" in metrics and recipe.training.keep != "last":
         results += ["", "The dev rows chose the weights, so their scores flatter the model."]
+    if metrics["training"]["untrained"]:
+        results += ["", "The weights are those of the untrained encoder: no trained ones had a better dev score."]
     text = CardText(
         encoder=recipe.encoder.name,
         trained=f"with {recipe.objective.name}",

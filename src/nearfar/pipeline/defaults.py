@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.pipeline.data import RunData
@@ -13,7 +13,7 @@ from nearfar.recipe import OBJECTIVES, Batches, Encoder, Objective, Recipe, Trai
 from nearfar.recipe import Stage as StageTable
 from nearfar.recipe.capabilities import Capabilities
 from nearfar.recipe.objectives import Auto, parts_of
-from nearfar.recipe.schema import HeadKind, Metric
+from nearfar.recipe.schema import HeadKind, Keep, Metric
 from nearfar.seeds import stream
 
 FEW_ROWS, FEW_A_CLASS = 2_000, 200
@@ -224,7 +224,29 @@ def _training(training: Training, does: Capabilities, data: RunData, batches: Ba
         metric=_metric(training, data),
         head_learning_rate=training.head_learning_rate or does.defaults.head_learning_rate,
         evaluate_every=every,
+        keep=training.keep if training.keep != "auto" else "best" if has_dev(data) else "last",
+        keep_untrained=_keep_untrained(training, data),
     )
+
+
+def _keep_untrained(training: Training, data: RunData) -> bool:
+    """An encoder of pairs can be used as it is; one that classifies has to learn its classes."""
+    if training.keep_untrained is None:
+        return not data.row_type.has_classes
+    return training.keep_untrained
+
+
+def check_keep(keep: str | None, data: RunData, key: str) -> None:
+    """Refuse to keep the best weights where no dev rows tell which these are."""
+    if keep == "best" and not has_dev(data):
+        raise SettingError(
+            f'{key} is "best", and there are no dev rows to tell which weights are best: set data.dev, or "last".'
+        )
+
+
+def has_dev(data: RunData) -> bool:
+    """Whether there are dev rows to evaluate."""
+    return data.dev is not None and len(data.dev) > 0
 
 
 def _metric(training: Training, data: RunData) -> Metric:
@@ -274,7 +296,10 @@ class Stage:
 
 def plan_stages(recipe: Recipe, data: RunData) -> tuple[list[Stage], list[str]]:
     """The stages of a recipe, one if it names none, and what the user should know about them."""
-    plain = [_of_stage(recipe, table) for table in recipe.stage] or [recipe]
+    plain = [_of_stage(recipe, place) for place in range(len(recipe.stage))] or [recipe]
+    check_keep(recipe.training.keep, data, "training.keep")
+    for number, table in enumerate(recipe.stage, 1):
+        check_keep(table.keep, data, f"stage {number}: keep")
     notes: list[str] = []
     if recipe.stage and not isinstance(recipe.objective, Auto) and recipe.objective != recipe.stage[-1].objective:
         notes.append(
@@ -309,6 +334,7 @@ def written(stages: list[Stage]) -> Recipe:
             learning_rate=stage.recipe.training.learning_rate,
             batch_size=stage.recipe.batches.size,
             shuffle=stage.recipe.batches.shuffle,
+            keep=cast(Keep, stage.recipe.training.keep),
         )
         for stage in stages
     )
@@ -331,8 +357,9 @@ def _shared_encoder(chosen: list[Recipe]) -> Encoder:
     return encoder
 
 
-def _of_stage(recipe: Recipe, table: StageTable) -> Recipe:
-    training, batches = recipe.training, recipe.batches
+def _of_stage(recipe: Recipe, place: int) -> Recipe:
+    training, batches, table = recipe.training, recipe.batches, recipe.stage[place]
+    is_last = place + 1 == len(recipe.stage)
     return replace(
         recipe,
         stage=(),
@@ -341,6 +368,7 @@ def _of_stage(recipe: Recipe, table: StageTable) -> Recipe:
             training,
             epochs=table.epochs or training.epochs,
             learning_rate=table.learning_rate or training.learning_rate,
+            keep=table.keep or (training.keep if is_last else "last"),
         ),
         batches=replace(batches, size=table.batch_size or batches.size, shuffle=table.shuffle or batches.shuffle),
     )

@@ -196,7 +196,7 @@ class EncoderRun:
             rates=_rates(recipe),
             seed=stage.seed,
             chunk=recipe.batches.chunk,
-            evaluate_at_start=not data.row_type.has_classes,
+            evaluate_at_start=not data.row_type.has_classes or recipe.training.keep_untrained is True,
         )
         trial = try_out(module, loader, settings, {"": recipe.batches.size or 1}, self.accelerator)
         if trial.frozen:

@@ -72,6 +72,8 @@ def metrics_of(
     values["training"] = {
         "steps": last.step,
         "best_step": last.best["step"] if last.best else last.step,
+        "kept_step": last.kept,
+        "untrained": all(progress.kept == 0 for progress in trainings),
         "evaluations": last.evaluations,
         "texts_per_second": texts / spent if spent else None,
         "seconds": seconds,

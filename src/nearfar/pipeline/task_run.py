@@ -28,7 +28,7 @@ from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import PairReport, Report
 from nearfar.pipeline.card import task_model_card, versions
 from nearfar.pipeline.data import in_memory, read_data
-from nearfar.pipeline.defaults import plan_stages
+from nearfar.pipeline.defaults import check_keep, plan_stages
 from nearfar.pipeline.output import JOURNAL, MEAN, Reports, evaluators, mean_scores
 from nearfar.pipeline.plan import Prepared, open_encoder, try_out
 from nearfar.pipeline.tasks import (
@@ -61,7 +61,8 @@ def plan_task_run(recipe: TaskRecipe, data: object = None) -> TasksPlan:
     recipe, memory = with_memory(recipe, data)
     tasks = [read_task(recipe, task, memory) for task in recipe.task]
     notes = [note for task in tasks for note in task.notes]
-    if not check_dev(tasks):
+    measured = check_dev(tasks)
+    if not measured:
         notes.append("no task has dev data, so the last weights are kept")
     for task in tasks:
         notes += check_measured(task)
@@ -86,7 +87,20 @@ def plan_task_run(recipe: TaskRecipe, data: object = None) -> TasksPlan:
         steps = epochs * -(-len(schedule) // (accumulate * (mixed_size(recipe) or 1)))
         every = "epoch" if epochs <= 10 else max(1, steps // 10)
     rate = training.learning_rate or 5e-5
-    chosen = replace(training, epochs=epochs, learning_rate=rate, accumulate=accumulate, evaluate_every=every)
+    if training.keep == "best" and not measured:
+        raise SettingError(
+            'training.keep is "best", and no task has dev rows to tell which weights are best: set data.dev of every '
+            'task, or training.keep = "last".'
+        )
+    chosen = replace(
+        training,
+        epochs=epochs,
+        learning_rate=rate,
+        accumulate=accumulate,
+        evaluate_every=every,
+        keep=training.keep if training.keep != "auto" else "best" if measured else "last",
+        keep_untrained=bool(training.keep_untrained),
+    )
     return TasksPlan(replace(recipe, training=chosen, task=tuple(task.task for task in tasks)), tasks, notes)
 
 
@@ -215,6 +229,7 @@ class TasksRun:
             seed=recipe.seed,
             chunk=recipe.batches.chunk,
             pcgrad=recipe.training.combine if recipe.training.gradient_surgery == "pcgrad" else None,
+            evaluate_at_start=bool(training.keep_untrained),
         )
         sizes = {task.name: task.batch_size or recipe.batches.size for task in recipe.task}
         trial = try_out(module, loader, settings, sizes, self.accelerator)
@@ -408,7 +423,9 @@ def _check_stages(recipe: TaskRecipe) -> None:
     for number, stage in enumerate(recipe.stage, 1):
         plain = stage_recipe(recipe, stage, recipe.encoder.name, number)
         try:
-            plan_stages(plain, read_data(plain))
+            data = read_data(plain)
+            check_keep(stage.keep, data, "keep")
+            plan_stages(plain, data)
         except SettingError as error:
             raise SettingError(f"stage {number}: {error}") from None
 
@@ -419,6 +436,7 @@ def stage_recipe(recipe: TaskRecipe, stage: TaskStage, encoder: str, number: int
         epochs=stage.epochs or 1,
         learning_rate=stage.learning_rate,
         precision=recipe.training.precision,
+        keep=stage.keep,
         checkpoint_every=recipe.training.checkpoint_every,
         keep_checkpoints=recipe.training.keep_checkpoints,
     )

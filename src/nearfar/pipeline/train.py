@@ -57,6 +57,8 @@ class Summary:
     """The score of each task that picks the model."""
     classifies: bool = True
     """Whether the model predicts classes or scores; else it embeds texts."""
+    untrained: bool = False
+    """Whether the weights from before the first step were the best, so that they were kept."""
 
     def report(self, split: str) -> Report:
         """The report of the only task on the dev or test rows."""
@@ -149,7 +151,7 @@ def _train(
             trainings.append(_fit(prepared, replace(files, finish=finish), accelerator, messages))
             if trainings[-1].interrupted:
                 break
-            if warning := _no_gain(trainings[-1], prepared):
+            if warning := _no_gain(trainings[-1], prepared, "the pretrained encoder" if number == 0 else STAGE_BEFORE):
                 messages(f"warning: {warning}")
         run.fit_head()
         reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
@@ -162,7 +164,8 @@ def _train(
                 run.save(out, prepared.module, reports, metrics)
             _tidy(out, len(plan.earlier))
         accelerator.wait_for_everyone()
-        return Summary(out, trainings[-1], reports, plan.metrics, classifies=plan.classifies)
+        untrained = all(progress.kept == 0 for progress in trainings)
+        return Summary(out, trainings[-1], reports, plan.metrics, classifies=plan.classifies, untrained=untrained)
     finally:
         if not part:
             accelerator.end_training()
@@ -240,20 +243,31 @@ def _fit(prepared: Prepared, files: RunFiles, accelerator: Accelerator, messages
             callback.end()
 
 
-def _no_gain(progress: Progress, prepared: Prepared) -> str | None:
-    """What to say where the pretrained encoder was better than all that training made of it."""
-    if progress.best is None or progress.best["step"] != 0 or len(progress.evaluations) < 2:
+STAGE_BEFORE = "what the stage before has left"
+
+
+def _no_gain(progress: Progress, prepared: Prepared, start: str) -> str | None:
+    """What to say where the weights before the first step, ``start``, were better than all that followed."""
+    if len(progress.evaluations) < 2 or progress.evaluations[0]["step"] != 0:
         return None
-    metric = prepared.settings.training.metric
-    before = progress.best["scores"][metric]
+    training = prepared.settings.training
+    metric = training.metric
+    before = progress.evaluations[0]["scores"][metric]
     after = max(entry["scores"][metric] for entry in progress.evaluations[1:])
+    if after > before or training.keep == "last":
+        return None
+    if progress.kept != 0:
+        return (
+            f"the dev {metric} fell from {before:.4f} to {after:.4f} at best; the trained weights are kept all the "
+            "same, because training.keep_untrained is false"
+        )
     if after == before:
         return (
-            f"the dev {metric} stayed at {before:.4f} at best, so the pretrained encoder is kept; more texts or "
+            f"the dev {metric} stayed at {before:.4f} at best, so {start} is kept; more texts or "
             "epochs, or another objective, may do better"
         )
     return (
-        f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so the pretrained encoder is kept; these "
+        f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so {start} is kept; these "
         "texts may have nothing to teach it, or a lower training.learning_rate may help"
     )
 

@@ -16,6 +16,7 @@ Shuffle: TypeAlias = Literal[
 ]
 RankingMetric: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
 PairMetric: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
+Keep: TypeAlias = Literal["last", "best"]
 Metric: TypeAlias = Literal["auto", "accuracy", "f1_macro", "f1_weighted", PairMetric, RankingMetric]
 
 # Keys that recipes of one task and of several share.
@@ -255,6 +256,17 @@ class Training:
     metric: Annotated[
         Metric, Key('The metric on the dev data that selects the best weights; "auto" is the default of the data.')
     ] = "auto"
+    keep: Annotated[
+        Keep | Literal["auto"],
+        Key('The weights that are kept: the last, or the best on the dev data; "auto" is the best if there is any.'),
+    ] = "auto"
+    keep_untrained: Annotated[
+        bool | None,
+        Key(
+            "Whether the weights before the first step are kept if no later ones have a better dev score; unset means "
+            "true, and false for texts with classes."
+        ),
+    ] = None
     patience: Annotated[
         int | None, Key("Early stopping after this many evaluations without improvement; unset means none.", at_least=1)
     ] = None
@@ -283,6 +295,13 @@ class Stage:
     ] = None
     batch_size: Annotated[int | None, Key("Its batch size; unset means batches.size.", at_least=1)] = None
     shuffle: Annotated[Shuffle | None, Key("Its batch composition; unset means batches.shuffle.")] = None
+    keep: Annotated[
+        Keep | None,
+        Key(
+            "The weights that it hands on: its last, or its best on the dev data; unset means the last, and for the "
+            "last stage training.keep."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

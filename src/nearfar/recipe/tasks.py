@@ -26,6 +26,7 @@ from nearfar.recipe.schema import (
     STAGE_OBJECTIVE,
     Data,
     Encoder,
+    Keep,
     Metric,
     Recipe,
     Shuffle,
@@ -208,6 +209,12 @@ class TaskTraining(Training):
             at_most=10,
         ),
     ] = None
+    keep_untrained: Annotated[
+        bool | None,
+        Key(
+            "Whether the weights before the first step are kept if no later ones have a better mean; unset means false."
+        ),
+    ] = None
     gradient_surgery: Annotated[
         Literal["none", "pcgrad"],
         Key('"pcgrad" projects the gradient of a task onto the normal plane of each gradient it conflicts with.'),
@@ -234,6 +241,9 @@ class TaskStage:
     ] = None
     batch_size: Annotated[int | None, Key("Its batch size; unset means the objective's default.", at_least=1)] = None
     shuffle: Annotated[Shuffle, Key("Its batch composition.")] = "auto"
+    keep: Annotated[Keep, Key("The weights that it hands on: its last, or its best on the dev data of the stage.")] = (
+        "last"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

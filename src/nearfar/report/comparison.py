@@ -11,6 +11,7 @@ import numpy as np
 
 from nearfar.errors import counted
 from nearfar.experiments.comparisons import Comparison
+from nearfar.experiments.records import untrained_notes
 from nearfar.experiments.statistics import Summary
 from nearfar.report import svg, tables
 from nearfar.report.elements import (
@@ -135,7 +136,7 @@ def scores(source: Source) -> Markup | Missing:
         remark += f"; ▲ and ▼: significantly better or worse than {baseline}"
     marked = join(baseline, " ", tag("span", "baseline", class_="role"))
     columns = strings("Data") + numbers("Texts", "Classes", marked, *others)
-    return table(columns, rows, foot) + note(f"{remark}.")
+    return join(table(columns, rows, foot), note(f"{remark}."), *map(note, untrained_notes(source.done)))
 
 
 def differences(source: Source) -> Markup | Missing:
@@ -285,6 +286,8 @@ def _single_scores(source: Source) -> Markup:
         for name in names
     ]
     body = table(strings("Score") + numbers(*(record.data for record in source.done)), rows)
+    if any(record.untrained for record in source.done):
+        body += note("The untrained encoder was kept: no trained weights had a better score on the dev rows.")
     if not source.means:
         return body
     means = ", ".join(f"{value:.4f} on the {split} rows" for split, value in source.means.items())

@@ -319,7 +319,8 @@ def _read_run(folder: Path) -> Source:
     recipe = _task_settings(folder) if tasks else {"objective": objective}
     seconds = float((metrics.get("training") or {}).get("seconds") or 0.0)
     run = replace(RUN, contender=name, metric=metric, kind=kind, seconds=seconds, folder=folder, recipe=recipe)
-    run = replace(run, versions=card.get("versions") or {})
+    untrained = (metrics.get("training") or {}).get("untrained") is True
+    run = replace(run, versions=card.get("versions") or {}, untrained=untrained)
     records = []
     for split, values in splits.items():
         for task, task_metric in tasks.items():

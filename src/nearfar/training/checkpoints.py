@@ -146,7 +146,7 @@ class CheckpointStore:
             if problem is None:
                 state = json.loads((path / STATE).read_text(encoding="utf-8"))
                 best = state.get("best")
-                problem = damage(self.folder / best["weights"]) if best else None
+                problem = damage(self.folder / best["weights"]) if best and "weights" in best else None
                 if problem is None:
                     files = sorted(path.glob("*.safetensors"))
                     return Checkpoint(path, state, {file.stem: load_file(file) for file in files}), warnings
@@ -180,7 +180,7 @@ class CheckpointStore:
                 best = json.loads((path / STATE).read_text(encoding="utf-8")).get("best")
             except (OSError, ValueError):
                 continue
-            wanted |= {best["weights"]} if best else set()
+            wanted |= {best["weights"]} if best and "weights" in best else set()
         for path in self.folder.iterdir():
             stale_best = path.name.startswith("best-") and path.name not in wanted
             if stale_best or path.name.startswith(WRITING):

@@ -59,6 +59,8 @@ class Progress:
     """Whether early stopping has ended the run."""
     interrupted: bool = False
     """Whether a request to stop has ended the run with the weights so far."""
+    kept: int | None = None
+    """The step of the weights that a finished run has kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,8 @@ class FitSettings:
         seed: of dropout and of PCGrad.
         chunk: the rows of a batch that have a graph at a time (GradCache); None for all.
         pcgrad: how the gradients of the tasks of a step are combined after PCGrad; None trains without it.
-        evaluate_at_start: whether the weights are evaluated before the first step, too, and kept if none are better.
+        evaluate_at_start: whether the weights are evaluated before the first step, too; with
+            ``training.keep_untrained`` they are kept if none are better.
     """
 
     training: Training
@@ -134,7 +137,7 @@ def fit(
     evaluate: Evaluate | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Progress:
-    """Train, and leave the best weights (without dev rows: the last ones) in the module.
+    """Train, and leave the best weights (without dev rows, or to keep the last: the last ones) in the module.
 
     Randomness is drawn from streams named by step and process, so that a resumed run needs no generator states to
     continue with the same bits.
@@ -204,7 +207,9 @@ def fit(
                     break
             previous, order = order, None
 
-    if progress.best is not None:
+    progress.kept = progress.step
+    if progress.best is not None and "weights" in progress.best:
+        progress.kept = progress.best["step"]
         run.load(files.store.read_best(progress.best["weights"]))
     return progress
 
@@ -241,11 +246,14 @@ class _Run:
     def evaluate(self, evaluate: Evaluate, progress: Progress, training: Training) -> None:
         scores = evaluate()
         metric = training.metric
-        better = progress.best is None or scores[metric] > progress.best["scores"][metric]
+        eligible = progress.step > 0 or training.keep_untrained is True
+        better = eligible and (progress.best is None or scores[metric] > progress.best["scores"][metric])
         if better:
-            progress.best = {"step": progress.step, "scores": scores, "weights": self.store_best(progress.step)}
+            progress.best = {"step": progress.step, "scores": scores}
+            if training.keep != "last":
+                progress.best["weights"] = self.store_best(progress.step)
             progress.stale = 0
-        else:
+        elif eligible:
             progress.stale += 1
             progress.stopped = training.patience is not None and progress.stale >= training.patience
         entry = EvaluationEntry(

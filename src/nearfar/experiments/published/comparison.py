@@ -10,7 +10,7 @@ from statistics import fmean
 from nearfar.errors import counted
 from nearfar.experiments.comparisons import Comparison, compare_all, verdict
 from nearfar.experiments.published import Paper, PublishedTable
-from nearfar.experiments.records import STUDY, Record, read_plan, read_records
+from nearfar.experiments.records import STUDY, Record, read_plan, read_records, untrained_notes
 from nearfar.experiments.statistics import corrected_t_test
 
 HEAD = (
@@ -146,7 +146,7 @@ def conclusion(lines: Sequence[Line]) -> list[str]:
 
 
 def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
-    """What else there is to say: what two settings bring together, and what became of the space of encoders."""
+    """What else there is to say: untrained encoders that were kept, what two settings bring together, and spaces."""
     records = [
         record
         for folder in folders
@@ -154,7 +154,7 @@ def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
         for record in read_records(folder)
         if record.done and record.metric in record.scores
     ]
-    sentences: list[str] = []
+    sentences = untrained_notes(records)
     for data in dict.fromkeys(record.data for record in records):
         if table.square:
             sentences += _synergy(table, data, [record for record in records if record.data == data])
