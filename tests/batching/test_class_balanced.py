@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.batching import ClassBalanced, count_without_positive
+from nearfar.batching.samplers import even_sizes
 from nearfar.errors import SettingError
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=150), st.integers(2, 20), st.integers(2, 6), st.integers(0, 3))
-def test_any_classes_give_full_batches_of_every_row(labels, size, per_class, epoch):
-    """Whatever the classes, all batches but the last are full, and no row is missing or doubled."""
-    sampler = ClassBalanced(labels=np.array(labels), size=size, per_class=min(per_class, size), seed=1)
+def test_any_classes_give_even_batches_of_every_row(labels, size, per_class, epoch):
+    """Whatever the classes, the batches have the even sizes, and no row is missing or doubled."""
+    per_class = min(per_class, size)
+    sampler = ClassBalanced(labels=np.array(labels), size=size, per_class=per_class, seed=1)
     batches = sampler.batches(epoch)
 
-    assert [len(batch) for batch in batches[:-1]] == [size] * (len(sampler) - 1)
+    assert [len(batch) for batch in batches] == even_sizes(len(labels), size, per_class)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(labels)))
 
 

@@ -21,6 +21,7 @@ from nearfar.batching import (
     SharedNeighbors,
     ShingleSampler,
 )
+from nearfar.batching.samplers import even_sizes
 from nearfar.errors import SettingError
 
 APPROXIMATE = Search(exact_rows=0, list_rows=16, probes=2)
@@ -59,6 +60,8 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
     ),
     "words": lambda rows, size, seed=3: ShingleSampler(texts=texts(rows), size=size, seed=seed, group=2),
 }
+EVEN = ("random", "balanced")
+"""Their batches have about the same size; the others fill each one before the next."""
 DRAWN = [kind for kind in SAMPLERS if kind != "file order"]
 
 
@@ -71,8 +74,29 @@ def test_every_row_exactly_once_and_the_length_is_exact(kind, rows, size, epoch)
 
     assert len(batches) == len(sampler)
     assert sorted(np.concatenate(batches).tolist()) == list(range(rows))
-    assert all(len(batch) == size for batch in batches[:-1])
+    assert all(1 <= len(batch) <= size for batch in batches)
+    if kind not in EVEN:
+        assert all(len(batch) == size for batch in batches[:-1])
     assert all(batch.dtype == np.int64 for batch in batches)
+
+
+@given(st.integers(1, 500), st.integers(1, 70), st.integers(1, 6))
+def test_even_sizes_are_few_and_differ_by_less_than_they_are_multiples_of(rows, size, multiple):
+    """As few batches as possible, none too large; all but the last differ by one multiple at most."""
+    sizes = even_sizes(rows, size, multiple)
+    step = multiple if size % multiple == 0 else 1
+
+    assert sum(sizes) == rows
+    assert len(sizes) == -(-rows // size)
+    assert all(0 < each <= size for each in sizes)
+    assert max(sizes[:-1], default=0) - min(sizes[:-1], default=0) <= step
+    assert max(sizes) - sizes[-1] < 2 * step
+
+
+@pytest.mark.parametrize("kind", EVEN)
+def test_no_batch_is_a_remainder_of_the_others(kind):
+    """70 texts in batches of at most 64 are not 64 and 6."""
+    assert [len(batch) for batch in SAMPLERS[kind](70, 64).batches(0)] in ([35, 35], [36, 34])
 
 
 @pytest.mark.parametrize("kind", DRAWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -37,11 +38,11 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomOrder:
-    """Every row exactly once an epoch, in an order drawn for that epoch.
+    """Every row exactly once an epoch, in an order drawn for that epoch, in batches of about the same size.
 
-    >>> sampler = RandomOrder(rows=5, size=2, seed=1)
+    >>> sampler = RandomOrder(rows=70, size=64, seed=1)
     >>> len(sampler), [len(batch) for batch in sampler.batches(0)]
-    (3, [2, 2, 1])
+    (2, [35, 35])
     """
 
     reads_model: ClassVar[bool] = False
@@ -58,7 +59,8 @@ class RandomOrder:
 
     def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
         """The epoch's permutation, cut into batches."""
-        return cut(generator(self.seed, "shuffle", epoch).permutation(self.rows), self.size)
+        order = generator(self.seed, "shuffle", epoch).permutation(self.rows)
+        return np.split(order, np.cumsum(even_sizes(self.rows, self.size))[:-1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,21 @@ def cut(order: Rows, size: int) -> list[Rows]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
+def even_sizes(rows: int, size: int, multiple: int = 1) -> list[int]:
+    """The sizes of as few batches as possible: the same for all of them but for what does not divide.
+
+    A short last batch would count as much as the others, with a gradient of few rows. Sizes are multiples of
+    ``multiple`` where ``size`` is one, again but for the last batch.
+
+    >>> even_sizes(70, 64), even_sizes(70, 64, multiple=4), even_sizes(128, 64), even_sizes(5, 2)
+    ([35, 35], [36, 34], [64, 64], [2, 2, 1])
+    """
+    batches = -(-rows // size)
+    step = multiple if size % multiple == 0 else 1
+    ends = [min(rows, -(-rows * number // (batches * step)) * step) for number in range(batches + 1)]
+    return [end - start for start, end in pairwise(ends)]
+
+
 def check(rows: int, size: int) -> None:
     """Refuse a data set without rows, and empty batches."""
     if rows < 1:
@@ -108,7 +125,7 @@ class ClassBalanced:
 
     The rows of each class are shuffled and cut into runs of ``per_class``; a single row left over joins another run of
     its class. The runs of a class are spread evenly over the epoch, so that batches mix classes in the proportion they
-    have in the data. All batches have ``size`` rows, the last one what is left. Where no run fits into the end of a
+    have in the data. All batches have about the same size, ``size`` rows at most. Where no run fits into the end of a
     batch, one is split, if possible so that both halves keep a positive: one half in a batch with rows of its class,
     the other with two rows or more, or joined to the next run of its class. With ``size`` a multiple of ``per_class``
     that is rare. Some anchors may still have no positive: rows of a class of one row, and a few where sizes do not
@@ -152,7 +169,7 @@ class ClassBalanced:
     def batches(self, epoch: int, previous: list[Rows] | None = None) -> list[Rows]:  # noqa: ARG002 - as all samplers
         """The epoch's runs, packed into batches."""
         packing = _Packing(self._runs(generator(self.seed, "balanced", epoch)), self.labels)
-        return [packing.batch(self.size) for _ in range(len(self))]
+        return [packing.batch(size) for size in even_sizes(len(self.labels), self.size, self.per_class)]
 
     def _runs(self, source: np.random.Generator) -> list[list[int]]:
         """All runs in the order of the epoch."""
