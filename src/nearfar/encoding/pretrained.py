@@ -118,6 +118,18 @@ def find(name: str, *, token: str | None = None) -> Source:
     return _described(name, download(repository, revision=revision or None, token=token))
 
 
+def stated_pooling(name: str) -> Pooling | None:
+    """The pooling of a sentence encoder; None for other encoders, and for classifiers, which have a head to go on with.
+
+    >>> stated_pooling("toy") is None
+    True
+    """
+    source = find(name)
+    if source.pooling is None or not source.location or labels_of(open_config(source)) is not None:
+        return None
+    return source.pooling
+
+
 def _neighbors(folder: Path) -> list[str]:
     parent = folder.parent
     return sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if os.path.isdir(parent) else []

@@ -21,8 +21,6 @@ ROUNDS = 4
 BASELINE = "frozen baseline"
 FROZEN = {"max_steps": 1, "learning_rate": 1e-12}
 """A training that changes no weight beyond its last digits: one step, of next to no length."""
-RATE = 1e-4
-"""A second learning rate for cross-entropy, beside its usual 5e-5: few rows make few steps."""
 COMBO = {
     "name": "blend",
     "weights": {"contrast": 0.1, "squares": 0.9},
@@ -79,11 +77,12 @@ def contenders_for(row_type: RowType, rows: int, *, classes: int = 0, fixed: Col
         ways = _named(default, *others)
         ways["batch-softmax+cosine-mse"] = {"objective": COMBO}
     else:
-        from nearfar.pipeline.defaults import are_few
+        from nearfar.pipeline.defaults import FEW_RATE, RATE, are_few
 
-        default = "supcon" if are_few(rows, classes) else "cross-entropy"
+        few = are_few(rows, classes)
+        default = "supcon" if few else "cross-entropy"
         ways = _named(default, "supcon", "cross-entropy", "cross-entropy+supcon", "triple-entropy")
-        ways |= _varied(ways["cross-entropy"], fixed)
+        ways |= _varied(ways["cross-entropy"], fixed, rate=RATE if few else FEW_RATE)
     still = "supcon" if row_type.has_classes else "cosine-mse"
     simplest = {"objective": {"name": still}, "training": FROZEN}
     if row_type.has_classes and "head.kind" not in fixed:
@@ -166,12 +165,15 @@ def _laid_over(shared: Values, values: Values) -> Values:
     return {**shared, **{name: {**shared.get(name, {}), **table} for name, table in values.items()}}
 
 
-def _varied(plain: Values, fixed: Collection[str]) -> Ways:
-    """Cross-entropy once more, with whatever of pooling and learning rate the user has left open."""
+def _varied(plain: Values, fixed: Collection[str], *, rate: float) -> Ways:
+    """Cross-entropy once more, with whatever of pooling and learning rate the user has left open.
+
+    ``rate`` is the one that it does not have by default for so many rows.
+    """
     pools, hurries = "encoder.pooling" not in fixed, "training.learning_rate" not in fixed
-    name = "cross-entropy" + " on the mean" * pools + f" at {RATE:g}" * hurries
+    name = "cross-entropy" + " on the mean" * pools + f" at {rate:g}" * hurries
     changed: Values = {"encoder": {"pooling": "mean"}} if pools else {}
-    changed |= {"training": {"learning_rate": RATE}} if hurries else {}
+    changed |= {"training": {"learning_rate": rate}} if hurries else {}
     return {name: {**plain, **changed}} if changed else {}
 
 

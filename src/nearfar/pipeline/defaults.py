@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from nearfar.encoding.pretrained import stated_pooling
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.pipeline.data import RunData
 from nearfar.recipe import OBJECTIVES, Batches, Encoder, Objective, Recipe, Training
@@ -19,17 +20,23 @@ from nearfar.seeds import stream
 FEW_ROWS, FEW_A_CLASS = 2_000, 200
 """Up to so many labeled texts, or so many a class on average, ``auto`` trains with supcon and fits a head."""
 FEW_STEPS = 30
-"""Steps that a small data set gets at least."""
+"""Steps that a small data set gets at least where texts of a class are compared."""
+LEAST_STEPS = 80
+"""Steps of other objectives of classes, whose heads and centers begin at random: docs/why/defaults.md."""
 ONE_BATCH_STEPS = 6
 """Steps of a data set that is smaller still, so that one batch holds all of it."""
 FEW_RATE = 1e-4
-"""The learning rate where texts of a class are compared and the head is fitted; twice as much in shorter runs."""
+"""The learning rate for few labeled texts; twice as much in short runs that compare texts of a class."""
 LONGER = 10
 """Steps from which on a run is longer: docs/why/few-shot-defaults.md has the comparison."""
 CENTER_CLASSES, CENTER_TEXTS = 10, 100
 """Up to so many classes, and texts a class on average, the head fitted to compared texts is the nearest center."""
 IMBALANCE = 10
 """From this ratio of the largest class to the smallest on, users are told."""
+TRAINED: tuple[HeadKind, ...] = ("trained", "native")
+"""Heads that are trained with the encoder."""
+NATIVE_HEAD, POOLED_HEAD = 20, 100
+"""The learning rate of the architecture's own head and of a linear one on the text vector, in rates of the encoder."""
 EPOCHS, RATE = 5, 5e-5
 BATCH, IN_BATCH = 32, 64
 """Rows of a batch, and of one whose rows are compared with each other."""
@@ -51,8 +58,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
             "fitted afterwards"
         )
     notes += _imbalance(objective, head, data) if data.row_type.has_classes else []
-    both_heads = data.row_type.has_classes and head != "trained" and does.trains_head
-    encoder = _encoder(recipe.encoder, does, both_heads=both_heads)
+    encoder = _encoder(recipe.encoder, does, head) if data.row_type.has_classes else _encoder(recipe.encoder, does)
     training = _training(recipe.training, does, data, batches)
     chosen = replace(
         recipe,
@@ -134,7 +140,7 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
     name, reason = row_type.objective, f"the rows are {row_type.wording}"
     if row_type.has_classes:
         rows, classes = len(data.train), len(data.classes)
-        few = are_few(rows, classes) and recipe.head.kind != "trained" and not recipe.encoder.frozen
+        few = are_few(rows, classes) and recipe.head.kind not in TRAINED and not recipe.encoder.frozen
         name = "supcon" if few else name
         many = "many" if not few else "few" if rows <= FEW_ROWS else f"few for {classes} classes"
         reason = f"{rows:,} labeled {data.train.shape} are {many}"
@@ -151,14 +157,21 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
     return table(**settings), [f"objective: {name}, because {reason}; --objective chooses another"]
 
 
-def _encoder(encoder: Encoder, does: Capabilities, *, both_heads: bool) -> Encoder:
+def _encoder(encoder: Encoder, does: Capabilities, head: HeadKind | None = None) -> Encoder:
     if does.counts_padding and encoder.fast:
         raise SettingError(
             "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
         )
     pooling = encoder.pooling or does.defaults.pooling
-    if both_heads:
-        pooling = pooling or "mean"  # the head that is fitted and the one that trains see one vector
+    if head == "native" and pooling is not None:
+        raise SettingError(
+            f'head.kind is "native", which reads what the architecture\'s own head reads, and encoder.pooling is '
+            f'"{pooling}": leave one of them out.'
+        )
+    if does.trains_head and pooling is None and head is not None and head != "native":
+        pooling = stated_pooling(encoder.name)
+        if head != "trained":
+            pooling = pooling or "mean"  # the head that is fitted and the one that trains see one vector
     return replace(encoder, pooling=pooling, max_length=encoder.max_length or does.defaults.max_length)
 
 
@@ -177,14 +190,14 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     match kind:
         case "auto":
             return "trained" if does.trains_head else _fitted(does, data)
-        case "trained" if _silenced(does):
+        case "trained" | "native" if _silenced(does):
             raise SettingError(
-                f'head.kind is "trained", but {objective.name} gives its cross-entropy no weight here, so no head '
+                f'head.kind is "{kind}", but {objective.name} gives its cross-entropy no weight here, so no head '
                 'would learn: give it some, or set head.kind = "logistic".'
             )
-        case "trained" if not does.trains_head:
+        case "trained" | "native" if not does.trains_head:
             raise SettingError(
-                f'head.kind is "trained", but {objective.name} has no cross-entropy to train a head with: '
+                f'head.kind is "{kind}", but {objective.name} has no cross-entropy to train a head with: '
                 'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
             )
         case "neighbors" if objective.class_weight != "none" and not does.trains_head:
@@ -203,17 +216,21 @@ def _fitted(does: Capabilities, data: RunData) -> HeadKind:
 
 
 def _training(training: Training, does: Capabilities, data: RunData, batches: Batches) -> Training:
-    few = does.needs_positives and not does.trains_head
+    compares = does.needs_positives and not does.trains_head
     size = batches.size or 1
     per_epoch = -(-len(data.train) // (size * training.accumulate))
     epochs = training.epochs or does.defaults.epochs
     if epochs is None:
-        least = ONE_BATCH_STEPS if len(data.train) <= size else FEW_STEPS
-        epochs = max(3, -(-least // per_epoch)) if few else EPOCHS
+        least = LEAST_STEPS if data.row_type.has_classes else 1
+        if compares:
+            least = ONE_BATCH_STEPS if len(data.train) <= size else FEW_STEPS
+        epochs = max(3 if compares else EPOCHS, -(-least // per_epoch))
     steps = epochs * per_epoch
     rate = RATE
-    if few:
-        rate = FEW_RATE if min(steps, training.max_steps or steps) >= LONGER else 2 * FEW_RATE
+    if data.row_type.has_classes and (compares or are_few(len(data.train), len(data.classes))):
+        rate = FEW_RATE
+    if compares and min(steps, training.max_steps or steps) < LONGER:
+        rate = 2 * FEW_RATE
     every = training.evaluate_every
     if every == "auto":
         every = "epoch" if epochs <= 10 else max(1, steps // 10)
@@ -350,7 +367,7 @@ def _shared_encoder(chosen: list[Recipe]) -> Encoder:
     """That of the last stage. Where some heads are trained and others fitted, both read one pooled vector."""
     encoder = chosen[-1].encoder
     trained = [one.objective.does.trains_head for one in chosen]
-    fitted = [one.head.kind not in ("trained", "auto") for one in chosen]
+    fitted = [one.head.kind not in (*TRAINED, "auto") for one in chosen]
     if encoder.pooling is None and any(trained) and any(fitted):
         asked = [one.encoder.pooling for one in chosen if one.encoder.pooling is not None]
         return replace(encoder, pooling=asked[-1] if asked else "mean")

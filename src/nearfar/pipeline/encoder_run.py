@@ -20,7 +20,7 @@ from nearfar.evaluation import PairReport, Report
 from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
-from nearfar.pipeline.defaults import Stage, are_few, plan_stages, unstored, written
+from nearfar.pipeline.defaults import NATIVE_HEAD, POOLED_HEAD, TRAINED, Stage, are_few, plan_stages, unstored, written
 from nearfar.pipeline.heads import TrainingRows, fit_head
 from nearfar.pipeline.loaders import (
     EVALUATION_BATCH,
@@ -193,7 +193,7 @@ class EncoderRun:
         notes += [*batch_notes(loader, recipe), *view_notes(loader, recipe, data, self.built)]
         settings = FitSettings(
             training=recipe.training,
-            rates=_rates(recipe),
+            rates=_rates(recipe, native=self.model.native),
             seed=stage.seed,
             chunk=recipe.batches.chunk,
             evaluate_at_start=not data.row_type.has_classes or recipe.training.keep_untrained is True,
@@ -263,7 +263,7 @@ class EncoderRun:
             self.model.head = self._fitted_head(self.plan.recipe)
 
     def _fits_head(self, recipe: Recipe) -> bool:
-        return self.plan.classifies and recipe.head.kind not in ("trained", "auto")
+        return self.plan.classifies and recipe.head.kind not in (*TRAINED, "auto")
 
     def _fitted_head(self, recipe: Recipe) -> Head:
         kind: Any = recipe.head.kind
@@ -324,9 +324,10 @@ class EncoderRun:
         data, pooling = self.plan.data, self.model.pooling
         if not (self.model.native and self.built.pools) or not are_few(len(data.train), len(data.classes)):
             return []
+        better = 'head.kind = "trained"' if self.plan.recipe.head.kind == "native" else f"--pooling {pooling}"
         return [
             f"the architecture's own class head does not read the {pooling}-pooled vectors of this sentence encoder; "
-            f"with few texts, --pooling {pooling} learns faster"
+            f"with few texts, {better} learns faster"
         ]
 
     def truncation(self) -> list[str]:
@@ -340,13 +341,13 @@ class EncoderRun:
         ]
 
 
-def _rates(recipe: Recipe) -> dict[Part, float]:
+def _rates(recipe: Recipe, *, native: bool) -> dict[Part, float]:
     rate = recipe.training.learning_rate
     assert rate is not None
-    own_head = recipe.encoder.pooling is not None or recipe.encoder.frozen
+    factor = NATIVE_HEAD if native and not recipe.encoder.frozen else POOLED_HEAD
     return {
         "encoder": rate,
-        "head": recipe.training.head_learning_rate or (100 * rate if own_head else rate),
+        "head": recipe.training.head_learning_rate or factor * rate,
         "objective": recipe.objective.learning_rate or 100 * rate,
     }
 

@@ -48,7 +48,7 @@ Spread: TypeAlias = Annotated[
 Level: TypeAlias = Annotated[
     Literal["tokens", "text"], Key("Whether SoftTriple is computed on token embeddings or on the text embedding.")
 ]
-PUBLISHED = Defaults(batch_size=64, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first")
+PUBLISHED = Defaults(batch_size=64, epochs=5, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first")
 """What the paper of triple-entropy trained with."""
 
 

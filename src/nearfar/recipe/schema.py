@@ -10,7 +10,7 @@ from nearfar.recipe.keys import Key
 from nearfar.recipe.objectives import Auto
 
 Tracker: TypeAlias = Literal["tensorboard", "mlflow", "wandb"]
-HeadKind: TypeAlias = Literal["auto", "trained", "logistic", "nearest-center", "neighbors"]
+HeadKind: TypeAlias = Literal["auto", "trained", "native", "logistic", "nearest-center", "neighbors"]
 Shuffle: TypeAlias = Literal[
     "auto", "random", "file-order", "balanced", "neighbors", "shingles", "clusters", "neighbor-ids"
 ]
@@ -108,8 +108,8 @@ class Encoder:
     pooling: Annotated[
         Literal["first", "mean", "pooler"] | None,
         Key(
-            "How token embeddings become one text embedding; unset means the architecture's own classification head "
-            "for cross-entropy, and for other objectives the encoder's own pooling, or the mean if it has none."
+            "How token embeddings become one text embedding; unset means the encoder's own pooling, and if it states "
+            "none the mean, or for cross-entropy the architecture's own classification head."
         ),
     ] = None
     dropout: Annotated[
@@ -144,9 +144,10 @@ class Head:
     kind: Annotated[
         HeadKind,
         Key(
-            '"trained" is trained with the encoder, the others are fitted to its embeddings afterwards; "auto" trains '
-            "a head if the objective has cross-entropy; else it fits a logistic one, or nearest centers if texts of "
-            "a class were compared, in up to 10 classes of up to 100 texts."
+            '"trained" is trained with the encoder, "native" too and always the architecture\'s own, so that '
+            'transformers opens it; the others are fitted to the embeddings afterwards; "auto" trains a head if the '
+            "objective has cross-entropy; else it fits a logistic one, or nearest centers if texts of a class were "
+            "compared, in up to 10 classes of up to 100 texts."
         ),
     ] = "auto"
     neighbors: Annotated[int, Key('The number of nearest training texts that vote, for "neighbors".', at_least=1)] = 5
@@ -205,8 +206,9 @@ class Training:
     epochs: Annotated[
         int | None,
         Key(
-            "The number of passes over the training data; unset means 5, for simcse and mirror 1 or 2, and for supcon, "
-            "triplet and contrastive 3 or as many as make 30 steps, 6 if one batch holds all texts.",
+            "The number of passes over the training data; unset means 5, with classes at least 80 steps, for "
+            "simcse and mirror 1 or 2, and for supcon, triplet and contrastive 3 or as many as make 30 steps, 6 if one "
+            "batch holds all texts.",
             at_least=1,
         ),
     ] = None
@@ -221,7 +223,7 @@ class Training:
         float | None,
         Key(
             "The peak learning rate of the classification head; unset means 100 times training.learning_rate for a "
-            "linear head on a pooled embedding (encoder.pooling) or on a frozen encoder, else training.learning_rate.",
+            "linear head on a pooled embedding and on a frozen encoder, 20 times for the architecture's own head.",
             above=0,
             at_most=10,
         ),

@@ -1,0 +1,349 @@
+"""What the defaults reach, against a small search: one line of JSON a run, for every objective, data size and encoder.
+
+    python -m benchmarks.defaults run                     # all cells, the most important ones first; some hours
+    python -m benchmarks.defaults run --minutes 60 --encoder minilm --rows 100
+    python -m benchmarks.defaults table                   # what is there, as Markdown
+
+A cell is an encoder, a data set, a number of rows and an objective. In a cell the defaults and every setting of the
+search are trained on the development draw; then the defaults and the setting that was best there are trained on the
+other draws, which the table is of. So no number of the table was chosen by itself. Runs that are in benchmarks/defaults
+already are not repeated: the command can be stopped and started again, and several of them can share the work
+(--share 0/2 and --share 1/2).
+
+Classes are scored by accuracy, pairs by the metric of their row type, plain texts by Spearman's correlation on STS-B.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.compare import DATA, ROOT, tell
+from benchmarks.few_labels import Results, pool_and_test
+from benchmarks.tables import markdown
+from nearfar.data import Records, limit, per_class, read
+
+LINES = Path(__file__).with_name("defaults")
+TEST_ROWS = 300
+DEVELOPMENT, DRAWS = 0, (10, 11)
+"""The draw that settings are chosen on, and those they are compared on."""
+DEFAULT = "default"
+ENOUGH = 0.95
+"""The share of the search's score that the defaults are to reach."""
+PRECISION = "bf16"
+Values = dict[str, Any]
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Rows to draw from, and rows to test on."""
+
+    objectives: tuple[str, ...]
+    metric: str
+    rows: Callable[[Path], tuple[Records, Records]]
+    classes: int = 0
+
+
+HEADED = ("cross-entropy", "triple-entropy", "cross-entropy+supcon", "label-aware")
+FITTED = ("supcon", "soft-triple", "proxy-nca", "triplet", "contrastive")
+SCORED = ("cosine-mse", "pearson", "batch-softmax", "mnrl")
+BINARY = ("contrastive-pairs", "pair-triplet", "batch-softmax", "cosine-mse")
+POSITIVE = ("batch-softmax", "mnrl", "pair-triplet")
+PLAIN = ("simcse", "mirror")
+
+
+def _labeled(folder: Path, classes: int = 0) -> tuple[Records, Records]:
+    pool, test = pool_and_test(folder, at_most=10 * TEST_ROWS)
+    if classes:
+        kept = set(sorted(set(pool.labels or ()))[:classes])
+        pool, test = (part.take([row for row, label in enumerate(part.labels or ()) if label in kept])
+                      for part in (pool, test))  # fmt: skip
+    return pool, test
+
+
+def _split(folder: Path, train: str, test: str, **needs: Any) -> tuple[Records, Records]:
+    return read(str(folder / f"{train}.jsonl.gz"), **needs), read(str(folder / f"{test}.jsonl.gz"), **needs)
+
+
+def _plain(source: Path) -> tuple[Records, Records]:
+    return read(str(source / "stsb_plain_10k" / "train.jsonl.gz")), _split(source / "stsb", "train", "test")[1]
+
+
+DATASETS: dict[str, DataSet] = {
+    "trec": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "trec"), 6),
+    "subj": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "subj"), 2),
+    "banking20": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "banking77", 20), 20),
+    "banking77": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "banking77"), 77),
+    "stsb": DataSet(SCORED, "spearman", lambda source: _split(source / "stsb", "train", "test")),
+    "mrpc": DataSet(BINARY, "average_precision", lambda source: _split(source / "mrpc", "train", "test")),
+    "duplicates": DataSet(POSITIVE, "mrr", lambda source: _halves(source / "qqp_duplicates")),
+    "plain": DataSet(PLAIN, "spearman", _plain),
+}
+
+
+def _halves(folder: Path) -> tuple[Records, Records]:
+    records = read(str(folder / "all.jsonl.gz"))
+    half = len(records) // 2
+    return records.take(range(half)), records.take(range(half, len(records)))
+
+
+ENCODERS: dict[str, str] = {
+    "minilm": "minilm",
+    "tinybert": str(ROOT.parent / "shared" / "models" / "tinybert-ner"),
+    "distilbert": str(ROOT.parent / "shared" / "models" / "distilbert-gec"),
+}
+"""A sentence encoder, and the bodies of two language models."""
+SIZES = (100, 20, 1_000, 10_000)
+
+
+class Cell(NamedTuple):
+    """What the defaults are compared for."""
+
+    encoder: str
+    data: str
+    rows: int
+    objective: str
+
+    def __str__(self) -> str:
+        return f"{self.encoder}, {self.data}, {self.rows:,} rows, {self.objective}"
+
+
+class Run(NamedTuple):
+    """One training."""
+
+    cell: Cell
+    setting: str
+    draw: int
+
+
+def cells(
+    encoders: Sequence[str] = ("minilm", "tinybert"), data: Sequence[str] = tuple(DATASETS),
+    sizes: Sequence[int] = SIZES, objectives: Sequence[str] = (),
+) -> list[Cell]:  # fmt: skip
+    """The cells in the order of their importance: small before large, classes before pairs."""
+    return [
+        Cell(encoder, name, rows, objective)
+        for group in (range(2, 100), range(1))
+        for rows in sizes
+        for name in data
+        if DATASETS[name].classes in group and rows >= DATASETS[name].classes
+        for encoder in encoders
+        for objective in DATASETS[name].objectives
+        if not objectives or objective in objectives
+    ]
+
+
+def settings_of(cell: Cell) -> dict[str, Values]:
+    """The defaults and the settings of the search, by their names: recipe tables with ``steps``."""
+    small, large = (30, 100) if cell.rows < 1_000 else (100, 200)
+    grid = {DEFAULT: {}, **{f"{rate:g} x {steps}": _setting(rate, steps) for rate, steps in
+            ((1e-4, small), (1e-4, large), (2e-4, small), (3e-5, large))}}  # fmt: skip
+    if cell.objective in HEADED:
+        pooled = {"pooling": "mean"}
+        return {
+            DEFAULT: {},
+            **{f"mean, {name}": {**values, "encoder": pooled} for name, values in grid.items() if values},
+            f"native, 0.0001 x {large}, head 0.001": _setting(1e-4, large, {"head_learning_rate": 1e-3}),
+        }
+    return grid
+
+
+def _setting(rate: float, steps: int, training: Mapping[str, Any] | None = None) -> Values:
+    return {"training": {"learning_rate": rate, "max_steps": steps, **(training or {})}}
+
+
+@lru_cache(maxsize=2)
+def _rows(data: str, source: Path) -> tuple[Records, Records]:
+    return DATASETS[data].rows(source)
+
+
+def drawn(cell: Cell, draw: int, source: Path) -> dict[str, Records]:
+    """The training rows of a draw, each class at least once, and the test rows, which all draws share."""
+    pool, test = _rows(cell.data, source)
+    classes = DATASETS[cell.data].classes
+    if classes and cell.rows < 3 * classes:
+        train = pool.take(per_class(pool, cell.rows // classes, seed=draw))
+    else:
+        train = pool.take(limit(pool, cell.rows, seed=draw))
+    return {"train": train, "test": test.take(limit(test, TEST_ROWS, seed=0))}
+
+
+def measure(run: Run, source: Path) -> Line:
+    """Train as the setting says, and test."""
+    from nearfar.pipeline import train as train_recipe
+    from nearfar.recipe import build_recipe
+
+    cell, given = run.cell, settings_of(run.cell)[run.setting]
+    rows = drawn(cell, run.draw, source)
+    values: Values = {
+        "seed": run.draw,
+        "data": {"train": "-"},
+        "encoder": {"name": ENCODERS[cell.encoder], **given.get("encoder", {})},
+        "objective": {"name": cell.objective},
+        "training": {"precision": PRECISION, **given.get("training", {})},
+    }
+    if "max_steps" in values["training"]:
+        values["training"]["epochs"] = values["training"]["max_steps"]  # as many as there can be at most
+    with tempfile.TemporaryDirectory(prefix="nearfar-defaults-") as scratch:
+        began = time.process_time()
+        summary = train_recipe(build_recipe(values, where="benchmark"), Path(scratch) / "model", data=rows)
+        seconds = time.process_time() - began
+    assert summary.progress is not None
+    return {
+        **cell._asdict(), "setting": run.setting, "draw": run.draw,
+        "score": summary.report("test").scores[DATASETS[cell.data].metric],
+        "steps": summary.progress.step, "cpu_seconds": round(seconds, 1),
+    }  # fmt: skip
+
+
+class Lines:
+    """The results of all runs: one file for each encoder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(self, encoder: str) -> Results:
+        """The file of an encoder."""
+        return Results(self.folder / f"{encoder}.jsonl")
+
+    def scores(self) -> dict[Run, float]:
+        """The score of every run."""
+        return {
+            Run(Cell(line["encoder"], line["data"], line["rows"], line["objective"]), line["setting"], line["draw"]):
+            line["score"]
+            for path in sorted(self.folder.glob("*.jsonl"))
+            for line in Results(path).lines()
+        }  # fmt: skip
+
+
+def best_setting(cell: Cell, scores: Mapping[Run, float]) -> str | None:
+    """The setting that was best on the development draw; None as long as some of them are missing."""
+    found = {name: scores.get(Run(cell, name, DEVELOPMENT)) for name in settings_of(cell)}
+    if any(score is None for score in found.values()):
+        return None
+    return max(found, key=lambda name: found[name] or 0.0)
+
+
+def pending(cell: Cell, scores: Mapping[Run, float], draws: Sequence[int] = DRAWS) -> Iterator[Run]:
+    """The runs of a cell that are not there yet, as far as they are known: the search before what it decides."""
+    best = best_setting(cell, scores)
+    wanted = [Run(cell, name, DEVELOPMENT) for name in settings_of(cell)]
+    if best is not None:
+        wanted += [Run(cell, name, draw) for draw in draws for name in dict.fromkeys((DEFAULT, best))]
+    yield from (run for run in wanted if run not in scores)
+
+
+def drive(
+    wanted: Sequence[Cell], lines: Lines, source: Path, *, seconds: float = float("inf"), draws: Sequence[int] = DRAWS,
+    measured: Callable[[Run, Path], Line] = measure,
+) -> int:  # fmt: skip
+    """Measure what is not there yet, for so long; returns how many runs failed."""
+    began, failed = time.monotonic(), set[Run]()
+    for cell in wanted:
+        while time.monotonic() - began < seconds:
+            run = next((run for run in pending(cell, lines.scores(), draws) if run not in failed), None)
+            if run is None:
+                break
+            try:
+                line = measured(run, source)
+            except Exception as problem:  # the hours after this run are not to be lost with it
+                failed.add(run)
+                tell(f"{cell}, {run.setting}, draw {run.draw}: {type(problem).__name__}: {problem}")
+                continue
+            lines.file(cell.encoder).add(line)
+            tell(f"{cell}, {run.setting}, draw {run.draw}: {line['score']:.3f}, {line['steps']} steps")
+    return len(failed)
+
+
+class Compared(NamedTuple):
+    """The defaults of a cell against the setting that a search found."""
+
+    cell: Cell
+    default: float
+    best: float
+    setting: str
+    draws: int
+
+    @property
+    def share(self) -> float:
+        """How much of the search's score the defaults reach."""
+        return self.default / self.best if self.best > 0 else 1.0
+
+
+def compared(scores: Mapping[Run, float], draws: Sequence[int] = DRAWS) -> list[Compared]:
+    """The cells whose search is complete, on the draws that both sides have."""
+    found = []
+    for cell in dict.fromkeys(run.cell for run in scores):
+        best = best_setting(cell, scores)
+        both = [
+            (scores[Run(cell, DEFAULT, draw)], scores[Run(cell, best, draw)])
+            for draw in draws
+            if best is not None and Run(cell, DEFAULT, draw) in scores and Run(cell, best, draw) in scores
+        ]
+        if both and best is not None:
+            default, other = (statistics.mean(side) for side in zip(*both, strict=True))
+            found.append(Compared(cell, default, other, best, len(both)))
+    return found
+
+
+def table(found: Sequence[Compared]) -> str:
+    """One row a cell; the share is bold where the defaults fall short."""
+    rows = []
+    for one in sorted(found, key=lambda one: (one.cell.encoder, list(DATASETS).index(one.cell.data), one.cell.rows)):
+        share = f"{100 * one.share:.0f} %"
+        classes = DATASETS[one.cell.data].classes
+        rows.append([
+            f"{one.cell.encoder}, {one.cell.data}" + (f" ({classes} classes)" if classes else ""),
+            f"{one.cell.rows:,}", one.cell.objective, f"{100 * one.default:.1f}", f"{100 * one.best:.1f}", one.setting,
+            share if one.share >= ENOUGH else f"**{share}**",
+        ])  # fmt: skip
+    return markdown(["encoder, data", "rows", "objective", "defaults", "search", "its setting", "share"], rows)
+
+
+def summary(found: Sequence[Compared]) -> str:
+    """How many cells there are, and in how many the defaults fall short."""
+    short = [one for one in found if one.share < ENOUGH]
+    return f"{len(found)} cells; in {len(short)} of them the defaults reach less than {100 * ENOUGH:.0f} %."
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("what", choices=("run", "table"))
+    made.add_argument("--results", type=Path, default=LINES, metavar="FOLDER", help="one file of lines an encoder")
+    made.add_argument("--source", type=Path, default=DATA, metavar="FOLDER", help="holds the data sets")
+    made.add_argument("--encoder", action="append", choices=ENCODERS, help="one encoder; repeatable")
+    made.add_argument("--data", action="append", choices=DATASETS, help="one data set; repeatable")
+    made.add_argument("--rows", action="append", type=int, help="one size; repeatable")
+    made.add_argument("--objective", action="append", help="one objective; repeatable")
+    made.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many minutes")
+    made.add_argument("--share", default="0/1", metavar="I/N", help="every N-th cell from the I-th on")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all runs went well, 1 when some failed."""
+    options = parser().parse_args(arguments)
+    lines = Lines(options.results)
+    wanted = cells(
+        options.encoder or ("minilm", "tinybert"), options.data or tuple(DATASETS), options.rows or SIZES,
+        options.objective or (),
+    )  # fmt: skip
+    if options.what == "table":
+        found = [one for one in compared(lines.scores()) if one.cell in wanted]
+        print(f"{table(found)}\n\n{summary(found)}")
+        return 0
+    first, step = map(int, options.share.split("/"))
+    return int(drive(wanted[first::step], lines, options.source, seconds=60 * options.minutes) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Defaults that train: pooling and heads of sentence encoders, least numbers of steps, learning rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import nearfar
+from nearfar.encoding import build
+from nearfar.encoding.pretrained import stated_pooling
+from nearfar.errors import SettingError
+from nearfar.pipeline import train as train_recipe
+from nearfar.pipeline.defaults import FEW_RATE, LEAST_STEPS, NATIVE_HEAD, POOLED_HEAD, RATE
+from nearfar.pipeline.encoder_run import plan_encoder_run
+from nearfar.recipe import Recipe, build_recipe
+from nearfar.training import read_journal
+
+HEADED = ("cross-entropy", "triple-entropy", "cross-entropy+supcon", "label-aware")
+
+
+@pytest.fixture(scope="module")
+def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder that states its pooling and has no class head."""
+    built, folder = build("toy", classes=None, seed=1), tmp_path_factory.mktemp("sentence-encoder")
+    from nearfar.encoding import Card, save
+
+    card = Card(pooling="mean", max_length=24, native=False, labels=None)
+    save(folder / "encoder", built.model, built.tokenizer, card, readme="")
+    return str(folder / "encoder")
+
+
+def rows_of(count: int) -> list[dict[str, Any]]:
+    return [{"text": f"text {number} of {number % 2}", "label": f"c{number % 2}"} for number in range(count)]
+
+
+def chosen(count: int, name: str = "toy", **tables: Any) -> Recipe:
+    """The recipe of so many rows for an encoder, with nothing left open."""
+    encoder = {"name": name, **tables.pop("encoder", {})}
+    values = {"data": {"train": "-", "dev": 0}, "encoder": encoder, **tables}
+    return plan_encoder_run(build_recipe(values, [], where="test"), rows_of(count)).recipe
+
+
+@pytest.mark.parametrize("objective", HEADED)
+def test_heads_on_sentence_encoders_read_its_pooled_vectors(objective, sentence_encoder):
+    """The vector that was trained to stand for the text; not the first token, which was not."""
+    assert stated_pooling(sentence_encoder) == "mean"
+    recipe = chosen(20, sentence_encoder, objective={"name": objective})
+    assert (recipe.encoder.pooling, recipe.head.kind) == ("mean", "trained")
+
+
+@pytest.mark.parametrize("pooling", ["first", "pooler"])
+def test_a_pooling_that_is_asked_for_stays(pooling, sentence_encoder):
+    recipe = chosen(20, sentence_encoder, objective={"name": "cross-entropy"}, encoder={"pooling": pooling})
+    assert recipe.encoder.pooling == pooling
+
+
+def test_other_encoders_and_classifiers_keep_the_head_of_their_architecture(tmp_path):
+    """A language model states no pooling; a classifier has a head that can go on learning."""
+    assert chosen(20, objective={"name": "cross-entropy"}).encoder.pooling is None
+    values = {"data": {"train": "-", "dev": 0}, "encoder": {"name": "toy"}, "objective": {"name": "cross-entropy"}, "training": {"max_steps": 1}}  # fmt: skip
+    train_recipe(build_recipe(values, [], where="test"), tmp_path / "classifier", data=rows_of(8))
+    assert stated_pooling(str(tmp_path / "classifier")) is None
+    assert chosen(20, str(tmp_path / "classifier"), objective={"name": "cross-entropy"}).encoder.pooling is None
+
+
+def test_the_native_head_is_trained_on_a_sentence_encoder_and_opens_in_transformers(tmp_path, sentence_encoder):
+    from transformers import AutoModelForSequenceClassification
+
+    values = {
+        "data": {"train": "-", "dev": 0}, "encoder": {"name": sentence_encoder}, "head": {"kind": "native"},
+        "objective": {"name": "cross-entropy"}, "training": {"max_steps": 2, "epochs": 2},
+    }  # fmt: skip
+    train_recipe(build_recipe(values, [], where="test"), tmp_path / "native", data=rows_of(8))
+    model = nearfar.load(tmp_path / "native")
+    assert model.model.native
+    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path / "native")
+    assert opened.config.id2label == {0: "c0", 1: "c1"}
+
+
+def test_a_native_head_with_a_pooling_is_refused():
+    with pytest.raises(SettingError, match=r'head.kind is "native".*encoder.pooling is "mean": leave one of them out'):
+        chosen(20, objective={"name": "cross-entropy"}, head={"kind": "native"}, encoder={"pooling": "mean"})
+
+
+def test_a_native_head_needs_cross_entropy():
+    with pytest.raises(SettingError, match=r'head.kind is "native", but supcon has no cross-entropy'):
+        chosen(20, objective={"name": "supcon"}, head={"kind": "native"})
+
+
+def test_a_native_head_is_not_replaced_by_a_fitted_one_for_few_texts():
+    recipe = chosen(20, head={"kind": "native"})
+    assert (recipe.objective.name, recipe.head.kind) == ("cross-entropy", "native")
+
+
+@pytest.mark.parametrize(
+    ("tables", "factor"), [({}, NATIVE_HEAD), ({"encoder": {"name": "toy", "pooling": "mean"}}, POOLED_HEAD)]
+)
+def test_heads_learn_faster_than_the_encoder(tables, factor, tmp_path):
+    """They begin at random; the rates are those of the first step, and of all others with a constant schedule."""
+    values = {
+        "data": {"train": "-", "dev": 0}, "encoder": {"name": "toy"}, "objective": {"name": "cross-entropy"},
+        "training": {"max_steps": 1, "schedule": "constant", "warmup": 0}, **tables,
+    }  # fmt: skip
+    train_recipe(build_recipe(values, [], where="test"), tmp_path / "model", data=rows_of(8))
+    (step,) = [entry for entry in read_journal(tmp_path / "model" / "journal.jsonl") if entry["kind"] == "step"]
+    assert step["learning_rates"]["head"] == pytest.approx(factor * step["learning_rates"]["encoder"])
+
+
+@pytest.mark.parametrize("objective", [*HEADED, "soft-triple", "proxy-nca"])
+@pytest.mark.parametrize("count", [20, 100])
+def test_few_texts_get_enough_steps_and_the_higher_rate(objective, count):
+    """What begins at random is not trained in five epochs of one batch."""
+    recipe = chosen(count, objective={"name": objective})
+    size, epochs = recipe.batches.size or 0, recipe.training.epochs or 0
+    per_epoch = -(-count // size)
+    assert LEAST_STEPS <= epochs * per_epoch < LEAST_STEPS + per_epoch
+    assert recipe.training.learning_rate == FEW_RATE
+
+
+def test_many_texts_get_five_epochs_at_the_usual_rate():
+    recipe = chosen(2_001, objective={"name": "cross-entropy"})
+    assert (recipe.training.epochs, recipe.training.learning_rate) == (5, RATE)
+
+
+def test_the_published_preset_keeps_its_epochs_and_rates(sentence_encoder):
+    recipe = chosen(20, sentence_encoder, objective={"name": "triple-entropy", "preset": "as-published"})
+    training = recipe.training
+    assert (training.epochs, training.learning_rate, training.head_learning_rate) == (5, 1e-5, 1e-5)
+    assert recipe.encoder.pooling == "first"
+
+
+def test_settings_of_the_user_win():
+    recipe = chosen(20, objective={"name": "cross-entropy"}, training={"epochs": 2, "learning_rate": 3e-5})
+    assert (recipe.training.epochs, recipe.training.learning_rate) == (2, 3e-5)
