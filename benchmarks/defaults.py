@@ -80,7 +80,7 @@ def _plain(source: Path) -> tuple[Records, Records]:
 
 DATASETS: dict[str, DataSet] = {
     "trec": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "trec"), 6),
-    "subj": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "subj"), 2),
+    "mpqa": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "mpqa"), 2),
     "banking20": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "banking77", 20), 20),
     "banking77": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "banking77"), 77),
     "stsb": DataSet(SCORED, "spearman", lambda source: _split(source / "stsb", "train", "test")),
@@ -98,10 +98,11 @@ def _halves(folder: Path) -> tuple[Records, Records]:
 
 ENCODERS: dict[str, str] = {
     "minilm": "minilm",
+    "bert-tiny": str(ROOT.parent / "shared" / "models" / "bert-tiny-questions"),
     "tinybert": str(ROOT.parent / "shared" / "models" / "tinybert-ner"),
     "distilbert": str(ROOT.parent / "shared" / "models" / "distilbert-gec"),
 }
-"""A sentence encoder, and the bodies of two language models."""
+"""A sentence encoder, and bodies of language models of three sizes."""
 SIZES = (100, 20, 1_000, 10_000)
 
 
@@ -143,22 +144,31 @@ def cells(
 
 
 def settings_of(cell: Cell) -> dict[str, Values]:
-    """The defaults and the settings of the search, by their names: recipe tables with ``steps``."""
-    small, large = (30, 100) if cell.rows < 1_000 else (100, 200)
-    grid = {DEFAULT: {}, **{f"{rate:g} x {steps}": _setting(rate, steps) for rate, steps in
-            ((1e-4, small), (1e-4, large), (2e-4, small), (3e-5, large))}}  # fmt: skip
+    """The defaults and the settings of the search, by their names: tables of a recipe."""
+    short, long = (30, 80) if cell.rows < 1_000 else (60, 160)
     if cell.objective in HEADED:
-        pooled = {"pooling": "mean"}
         return {
             DEFAULT: {},
-            **{f"mean, {name}": {**values, "encoder": pooled} for name, values in grid.items() if values},
-            f"native, 0.0001 x {large}, head 0.001": _setting(1e-4, large, {"head_learning_rate": 1e-3}),
+            f"mean, 1e-4 x {short}": _setting(1e-4, short, pooling="mean"),
+            f"mean, 5e-5 x {long}": _setting(5e-5, long, pooling="mean"),
+            f"mean, 1e-4 x {2 * long}": _setting(1e-4, 2 * long, pooling="mean"),
+            f"native, 1e-4 x {long}": _setting(1e-4, long, head_rate=1e-4),
         }
-    return grid
+    return {
+        DEFAULT: {},
+        f"1e-4 x {short}": _setting(1e-4, short),
+        f"1e-4 x {long}": _setting(1e-4, long),
+        f"2e-4 x {short}": _setting(2e-4, short),
+        f"3e-5 x {long}": _setting(3e-5, long),
+    }
 
 
-def _setting(rate: float, steps: int, training: Mapping[str, Any] | None = None) -> Values:
-    return {"training": {"learning_rate": rate, "max_steps": steps, **(training or {})}}
+def _setting(rate: float, steps: int, *, pooling: str | None = None, head_rate: float | None = None) -> Values:
+    """So many steps at a learning rate; a learning rate of the head is for the architecture's own."""
+    training: Values = {"learning_rate": rate, "max_steps": steps, "epochs": steps}  # as many epochs as there can be
+    if head_rate is not None:
+        return {"training": {**training, "head_learning_rate": head_rate}, "head": {"kind": "native"}}
+    return {"training": training, **({"encoder": {"pooling": pooling}} if pooling else {})}
 
 
 @lru_cache(maxsize=2)
@@ -189,10 +199,9 @@ def measure(run: Run, source: Path) -> Line:
         "data": {"train": "-"},
         "encoder": {"name": ENCODERS[cell.encoder], **given.get("encoder", {})},
         "objective": {"name": cell.objective},
+        "head": given.get("head", {}),
         "training": {"precision": PRECISION, **given.get("training", {})},
     }
-    if "max_steps" in values["training"]:
-        values["training"]["epochs"] = values["training"]["max_steps"]  # as many as there can be at most
     with tempfile.TemporaryDirectory(prefix="nearfar-defaults-") as scratch:
         began = time.process_time()
         summary = train_recipe(build_recipe(values, where="benchmark"), Path(scratch) / "model", data=rows)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-import nearfar
-from nearfar.encoding import build
+from nearfar.encoding import build, load
 from nearfar.encoding.pretrained import stated_pooling
 from nearfar.errors import SettingError
 from nearfar.pipeline import train as train_recipe
@@ -72,8 +71,7 @@ def test_the_native_head_is_trained_on_a_sentence_encoder_and_opens_in_transform
         "objective": {"name": "cross-entropy"}, "training": {"max_steps": 2, "epochs": 2},
     }  # fmt: skip
     train_recipe(build_recipe(values, [], where="test"), tmp_path / "native", data=rows_of(8))
-    model = nearfar.load(tmp_path / "native")
-    assert model.model.native
+    assert load(tmp_path / "native").model.native
     opened = AutoModelForSequenceClassification.from_pretrained(tmp_path / "native")
     assert opened.config.id2label == {0: "c0", 1: "c1"}
 

@@ -214,7 +214,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
             "Leave it out; unset means the objective's",
         ),
         (DATA + "[training]\nlearning_rate = 11\n", 4, "got 11", "Leave it out; unset means the objective's default."),
-        (DATA + "[training]\nepochs = 0\n", 4, "got 0", "Leave it out; unset means 5, for simcse and"),
+        (DATA + "[training]\nepochs = 0\n", 4, "got 0", "Leave it out; unset means 5, with classes"),
         (BLEND + "weights.a = -1\n", 5, "objective.weights.a is a number of at least 0, got -1", "Write a number of"),
         (DATA + "[training]\nclip = nan\n", 4, "got nan", "1.0"),
         (DATA + "[training]\nclip = inf\n", 4, "got inf", "1.0"),
