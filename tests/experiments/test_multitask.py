@@ -78,7 +78,7 @@ def test_published_means_are_the_means_of_the_published_scores():
         assert all(name in TABLE.published[f"{task} train"][DATA] for task in ("sst", "quora", "sts"))
     assert fmean(TABLE.test[task] for task in ("sst", "quora", "sts")) == pytest.approx(TABLE.test["mean"], abs=0.00051)
     grouped = [name for members in TABLE.groups.values() for name in members]
-    assert sorted(grouped) == sorted([*contenders, "single"])
+    assert sorted(grouped) == sorted([*contenders, "mixed", "single"])
 
 
 JOINT, DPH, DPHA = "joint", "joint-difference", "joint-difference-activated"
@@ -109,7 +109,7 @@ def test_recipes_are_those_of_the_paper(data, tmp_path):
     for name, text in ready.recipes.items():
         (tmp_path / f"{name}.toml").write_text(text)
         recipes[name.partition("-")[0] if name[0].isdigit() else name] = read_task_recipe(tmp_path / f"{name}.toml")
-    assert set(recipes) == {*map(str, TABLE_2), "single-sst", "single-quora", "single-sts"}
+    assert set(recipes) == {*map(str, TABLE_2), "mixed", "single-sst", "single-quora", "single-sts"}
     for number, (kind, turns, epochs, size, dropout, quora_head, sts_head, shared) in TABLE_2.items():
         recipe = recipes[str(number)]
         sst, quora, sts = recipe.task
@@ -132,6 +132,8 @@ def test_recipes_are_those_of_the_paper(data, tmp_path):
         if kind == MT and number > 1:
             assert schedule.sampling == "weights"
     assert [task.name for task in recipes["single-sts"].task] == ["sts"]
+    mixed = replace(recipes["8"].schedule, kind="mixed")
+    assert replace(recipes["8"], schedule=mixed) == recipes["mixed"]
 
 
 def test_section_6_1_compares_one_thing_at_a_time(data, tmp_path):
@@ -156,7 +158,7 @@ def test_section_6_1_compares_one_thing_at_a_time(data, tmp_path):
 def test_settings_and_options_lie_over_the_contenders(data, tmp_path):
     options = replace(QUICK, settings="trained", seeds=(3, 4))
     ready = planned(data, tmp_path, options)
-    assert len(ready.planned.trials) == 24, "4 and 5, 7 and 8, 11, 13 and 14 differ in batch size or dropout alone"
+    assert len(ready.planned.trials) == 26, "4 and 5, 7 and 8, 11, 13 and 14 differ in batch size or dropout alone"
     for trial in ready.planned.trials.values():
         own = trial.values
         assert (own["training"]["learning_rate"], own["training"]["epochs"], own["batches"]["size"]) == (5e-5, 1, 32)
@@ -194,7 +196,7 @@ def test_few_dev_rows_are_drawn_once_and_other_files_are_named(data, tmp_path):
 def test_a_trial_is_named_by_what_determines_its_numbers(data, tmp_path):
     """Wherever the rows are stored, whatever the folder is called; never the same for other rows, seeds or settings."""
     names = set(planned(data, tmp_path).planned.trials)
-    assert len(names) == 16
+    assert len(names) == 17
     assert set(planned(write_data(tmp_path / "copy"), tmp_path / "elsewhere").planned.trials) == names
     for other in (
         replace(QUICK, seeds=(3,)), replace(QUICK, epochs=2), replace(QUICK, limit=21), replace(QUICK, encoder=None),
@@ -335,7 +337,7 @@ def words_of(data: Path, out: Path) -> list[str | Path]:
 def test_a_dry_run_plans_and_writes_nothing(data, tmp_path):
     status, out, err = in_process(*words_of(data, tmp_path / "out"), "--dry-run")
     assert status == 0, err
-    assert "16 trials: 0 there, 0 failed, 16 to run" in out
+    assert "17 trials: 0 there, 0 failed, 17 to run" in out
     assert "1-vanilla-frozen, 2-sequential, 3-round-robin, 4-round-robin-shared-16" in out
     assert not (tmp_path / "out").exists()
 
@@ -377,9 +379,9 @@ def test_the_table_is_run_once_and_printed_beside_the_published_figures(data, tm
     """Every contender trains; the same command runs nothing again; a page can be made; a recipe can be trained."""
     status, out, err = in_process(*words_of(data, tmp_path / "out"))
     assert status == 0, err
-    assert "16/16  single, seed 2: mean " in err
+    assert "17/17  mixed, seed 2: mean " in err
     records = read_records(tmp_path / "out" / "table-3")
-    assert [record.done for record in records] == [True] * 16
+    assert [record.done for record in records] == [True] * 17
     for record in records:
         row = next(line for line in out.splitlines() if f"│ {record.contender} " in line)
         assert f"{record.scores['mean']:.3f}" in row

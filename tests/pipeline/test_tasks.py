@@ -490,7 +490,11 @@ RUNS: dict[str, tuple[dict[str, Any], list[int]]] = {
         [2, 7],
     ),
     "one after the other": ({"schedule": {"kind": "sequential"}, "close": {"head": {"kind": "concat"}}}, [13]),
-    "blocks": ({"schedule": {"kind": "block-round-robin", "order": ["same", "kind", "same", "close"]}}, [9]),
+    "blocks": (
+        {"schedule": {"kind": "block-round-robin", "order": ["same", "kind", "same", "close"]},
+         "encoder": {"name": "toy", "max_length": 24, "frozen": True}},
+        [9],
+    ),
     "mixed": (
         {"schedule": {"kind": "mixed"}, "batches": {"size": 16}, "training": {"accumulate": 2}, "shared_layer": True,
          "shared_dropout": {"before": 0.3, "inside": 0.2}, "kind": {"head": {"hidden_layers": 1}},
