@@ -19,7 +19,7 @@ from nearfar.pipeline.task_run import plan_task_run
 from nearfar.pipeline.tasks import build_loss, make_task_loader
 from nearfar.seeds import stream
 from nearfar.training import LossModule, MultiTaskLoader
-from nearfar.training.loss_module import ScoreError, SingleLogitLoss, Uncertainty
+from nearfar.training.loss_module import ScoreError, Uncertainty
 from nearfar.training.pcgrad import project
 from tests.training.modules import step_with
 
@@ -385,32 +385,40 @@ def test_the_squared_error_of_scores():
     assert torch.autograd.gradcheck(lambda x: ScoreError()(x, targets), outputs.requires_grad_())
 
 
-def test_the_cross_entropy_of_one_logit():
-    """The formula as a loop, and the same as torch's BCELoss after a sigmoid, which the paper has."""
-    generator = torch.Generator().manual_seed(1)
-    outputs = torch.randn(6, 1, generator=generator, dtype=torch.float64)
-    labels = torch.tensor([0, 1, 1, 0, 1, 0])
-    chances = [1 / (1 + math.exp(-z)) for z in outputs[:, 0].tolist()]
-    terms = [-math.log(p if y else 1 - p) for p, y in zip(chances, labels.tolist(), strict=True)]
-
-    assert SingleLogitLoss()(outputs, labels).item() == pytest.approx(sum(terms) / 6, rel=1e-12)
-    theirs = torch.nn.BCELoss()(torch.sigmoid(outputs[:, 0]), labels.double())
-    assert SingleLogitLoss()(outputs, labels).item() == pytest.approx(theirs.item(), rel=1e-12)
-    assert SingleLogitLoss()(torch.tensor([[900.0], [-900.0]]), torch.tensor([1, 0])).item() == 0
-    assert torch.autograd.gradcheck(lambda x: SingleLogitLoss()(x, labels), outputs.requires_grad_())
-
-
 def test_a_head_of_one_logit_is_trained_with_binary_cross_entropy(made):
+    """The formula as a loop, and torch's BCELoss after a sigmoid, which the paper has: loss and gradient."""
     learner, feed = made(same={"head": {"kind": "concat", "dropout": 0.0, "single_logit": True}})
     rows = next(rows for rows in feed.sampler.batches(0) if "same" in feed.by_task(rows))
     (batch,) = feed.batches(learner.model, rows, None)
-    pieces = learner.represent(batch)
+    head = learner.model.head.of("same")
+    given: list[Tensor] = []
+    head.register_forward_hook(lambda _, __, outputs: given.append(outputs))
     loss, parts = learner(batch)
+    loss.backward()
+    logits, labels = given[0][:, 0].detach().requires_grad_(), batch.labels.float()
+    theirs = torch.nn.BCELoss()(torch.sigmoid(logits), labels)
+    theirs.backward()
+    chances = [1 / (1 + math.exp(-z)) for z in logits.tolist()]
+    terms = [-math.log(p if y else 1 - p) for p, y in zip(chances, labels.tolist(), strict=True)]
 
-    assert pieces["logits"].shape == (len(rows), 1)
-    assert set(parts) == {"same/binary_cross_entropy"}
-    wanted = torch.nn.functional.binary_cross_entropy(torch.sigmoid(pieces["logits"][:, 0]), batch.labels.float())
-    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert given[0].shape == (len(rows), 1)
+    assert set(parts) == {"same/cross_entropy"}
+    assert loss.item() == pytest.approx(sum(terms) / len(rows), rel=1e-5)
+    assert loss.item() == pytest.approx(theirs.item(), rel=1e-5)
+    torch.testing.assert_close(head.linear.bias.grad, logits.grad.sum().reshape(1), rtol=1e-4, atol=1e-7)
+
+
+def test_classes_of_a_task_have_weights(made):
+    """The head's own loss counts the rows of a class by its weight; with one logit as well."""
+    for head in ({"kind": "concat", "dropout": 0.0}, {"kind": "concat", "dropout": 0.0, "single_logit": True}):
+        learner, feed = made(same={"head": head, "objective": {"name": "auto", "class_weight": {"1": 3.0}}})
+        rows = next(rows for rows in feed.sampler.batches(0) if "same" in feed.by_task(rows))
+        (batch,) = feed.batches(learner.model, rows, None)
+        logits = learner.represent(batch)["logits"].double()
+        costs = torch.nn.functional.cross_entropy(logits, batch.labels, reduction="none").tolist()
+        weights = [3.0 if label else 1.0 for label in batch.labels.tolist()]
+        wanted = sum(w * cost for w, cost in zip(weights, costs, strict=True)) / sum(weights)
+        assert learner(batch)[0].item() == pytest.approx(wanted, rel=1e-5)
 
 
 def test_a_loss_that_is_not_finite_names_task_and_lines(made):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -102,6 +103,7 @@ class HeadSet(nn.Module):
         before, inside = dropout
         self.shared = SharedLayer(dim, before=before, inside=inside) if shared else None
         self.tasks = nn.ModuleDict({_key(card.name): _make_head(card, dim) for card in cards})
+        self.single = frozenset(card.name for card in cards if card.single_logit)
         self.hidden = nn.ModuleDict(
             {_key(card.name): _hidden_layers(card, dim) for card in cards if card.head.get("hidden_layers")}
         )
@@ -109,7 +111,9 @@ class HeadSet(nn.Module):
     def forward(self, task: str, vectors: Sequence[Tensor]) -> Tensor:
         """(b, d) vectors of each column of a task -> (b, k).
 
-        The cosine is that of the encoder's own vectors: the shared layer is not in front of it.
+        The cosine is that of the encoder's own vectors: the shared layer is not in front of it. A single logit z
+        becomes the logits 0 and z of two classes: their softmax is the sigmoid of z, their cross-entropy its binary
+        cross-entropy.
         """
         head = self.of(task)
         seen = list(vectors)
@@ -118,7 +122,7 @@ class HeadSet(nn.Module):
         if _key(task) in self.hidden:
             seen = [self.hidden[_key(task)](column) for column in seen]
         outputs: Tensor = head(*seen)
-        return outputs
+        return F.pad(outputs, (1, 0)) if task in self.single else outputs
 
     def of(self, task: str) -> nn.Module:
         """The head of a task."""
@@ -184,21 +188,16 @@ class TaskNetwork(nn.Module):
         return [*self.encoder.parameters(), *(() if shared is None else shared.parameters())]
 
     def answers(self, task: str, vectors: NDArray[np.float32], columns: Columns) -> NDArray[np.float32]:
-        """(n, k) outputs of a task, from vectors of texts and where the texts of each row are among them.
-
-        A single logit z becomes those of two classes, 0 and z: their softmax is the sigmoid of z.
-        """
+        """(n, k) outputs of a task, from vectors of texts and where the texts of each row are among them."""
         training = self.head.training
         self.head.eval()
         device = next(self.encoder.parameters()).device
-        card = self.cards[task]
-        found = [np.zeros((0, card.outputs), dtype=np.float32)]
+        found = [np.zeros((0, self.cards[task].outputs), dtype=np.float32)]
         try:
             with torch.inference_mode():
                 for start in range(0, len(columns[0]), ROWS):
                     rows = [torch.from_numpy(vectors[column[start : start + ROWS]]).to(device) for column in columns]
-                    outputs = self.head(task, rows).float().cpu().numpy()
-                    found.append(np.pad(outputs, ((0, 0), (1, 0))) if card.single_logit else outputs)
+                    found.append(self.head(task, rows).float().cpu().numpy())
         finally:
             self.head.train(training)
         return np.concatenate(found)

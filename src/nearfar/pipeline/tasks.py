@@ -19,6 +19,7 @@ from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, lay_ou
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.evaluation import Report, ScoreReport, Truth, embed_table, report_on
 from nearfar.pipeline.data import RunData, class_numbers, graded_problems, layout_of, read_data, read_rows
+from nearfar.pipeline.defaults import check_objective
 from nearfar.pipeline.loaders import EVALUATION_BATCH, Rows, texts_per_class
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import RECIPE, Measure, Reports
@@ -29,7 +30,7 @@ from nearfar.recipe.pair_objectives import CosineMSE
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
 from nearfar.seeds import stream
 from nearfar.training import Loader, TaskLoss, Term
-from nearfar.training.loss_module import TASK_VIEWS, ScoreError, SingleLogitLoss
+from nearfar.training.loss_module import TASK_VIEWS, ScoreError
 
 LEVEL_ROWS = 64
 """Training rows by which the outputs of a score are centered."""
@@ -342,6 +343,7 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
     labels = _labels(planned, planned.data.train)
     notes: list[str] = []
     terms: list[Term] = []
+    _check_class_weight(planned)
     if not isinstance(task.objective, Auto) or not headed:
         objective = CosineMSE() if isinstance(task.objective, Auto) else task.objective
         try:
@@ -362,16 +364,27 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
         weight = task.head_weight if terms else 1.0
         if graded:
             terms = [Term("mse", weight, ScoreError(), "logits"), *terms]
-        elif card.single_logit:
-            terms = [Term("binary_cross_entropy", weight, SingleLogitLoss(), "logits"), *terms]
         else:
-            made, _ = build_terms(CrossEntropy(), classes=card.labels or (), dim=dim, labels=labels, seed=seed)
+            entropy = CrossEntropy(class_weight=task.objective.class_weight)
+            made, _ = build_terms(entropy, classes=card.labels or (), dim=dim, labels=labels, seed=seed)
             terms = [replace(made[0], weight=weight), *terms]
     columns = 1 if card.reads == "texts" else 2
     loss = TaskLoss(
         tuple(terms), task.name, columns, 0 if card.reads == "apart" else columns, task.weight, graded=graded
     )
     return loss, [f"task {task.name}: {note}" for note in notes]
+
+
+def _check_class_weight(planned: PlannedTask) -> None:
+    """Refuse weights of classes that the task does not have."""
+    card, objective = planned.card, planned.task.objective
+    try:
+        if objective.class_weight != "none" and (card.labels is None or card.head["kind"] == "cosine"):
+            what = "scores" if card.labels is None else "a cosine head"
+            raise SettingError(f"objective.class_weight weights classes, and the task has {what}; leave it out.")
+        check_objective(objective, card.labels or ())
+    except SettingError as error:
+        raise SettingError(f"task {planned.name!r}: {error}") from None
 
 
 def _check_views(planned: PlannedTask, terms: list[Term]) -> None:
@@ -382,8 +395,6 @@ def _check_views(planned: PlannedTask, terms: list[Term]) -> None:
             why = "it cannot serve one of several tasks; choose another"
         elif term.view == "logits" and card.labels is None:
             why = "it needs classes, and the pairs have scores; leave the objective out for the squared error"
-        elif term.view == "logits" and card.single_logit:
-            why = "it needs a logit of each class; remove head.single_logit, or leave the objective out"
         elif term.view == "logits" and card.head["kind"] == "cosine":
             why = "it trains a head, and a cosine has nothing to train; choose the head concat or joint"
         elif term.view in ("text", "tokens") and (card.labels is None or card.reads == "apart"):

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -107,19 +106,6 @@ class ScoreError(nn.Module):
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(b, 1) outputs of a head, (b,) targets -> scalar."""
         return (outputs[:, 0] - targets.to(outputs.dtype)).square().mean()
-
-
-class SingleLogitLoss(nn.Module):
-    r"""Binary cross-entropy of one logit, :math:`-\frac1b \sum_i y_i \log \sigma(z_i) + (1 - y_i) \log \sigma(-z_i)`.
-
-    Reads:    texts or pairs of two classes, 0 and 1
-    Batches:  any
-    Related:  :class:`nearfar.objectives.CrossEntropy`, on a logit of each class
-    """
-
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """(b, 1) logits of a head, (b,) classes -> scalar."""
-        return F.binary_cross_entropy_with_logits(outputs[:, 0], labels.to(outputs.dtype))
 
 
 class Uncertainty(nn.Module):
