@@ -206,6 +206,35 @@ def test_a_model_that_brings_its_own_code_is_refused(folder, hub):
     assert not any(request.endswith("modeling_toy.py") for request in hub.requests)
 
 
+# Estimators
+
+
+def test_a_classifier_comes_back_with_its_classes_and_settings(hub, tmp_path):
+    """Classes that are numbers stay numbers; the folder of its encoder is not published."""
+    encoder = tmp_path / "secret-place" / "encoder"
+    nearfar.load("toy").save(encoder)
+    clf = nearfar.Classifier(str(encoder), epochs=1, random_state=3).fit(TEXTS * 4, [10, 2] * 4)
+    clf.push_to_hub("me/numbers", private=True, commit_message="Numbers")
+    again = nearfar.Classifier.from_pretrained("me/numbers")
+
+    assert again.classes_.tolist() == [2, 10]
+    assert again.get_params() == clf.get_params() | {"encoder": "encoder"}
+    assert np.array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+    assert not any(b"secret-place" in content for content in hub.repositories["me/numbers"].files().values())
+    with pytest.raises(SettingError, match="no class head"):
+        nearfar.Classifier.from_pretrained("toy")
+
+
+def test_an_encoder_comes_back_as_it_was(hub):
+    pairs = [("where is my parcel", "track your order"), ("i was charged twice", "billing"), ("hi", "hello")]
+    enc = nearfar.Encoder("toy", epochs=1).fit(pairs)
+    enc.push_to_hub("me/encoder")
+    again = nearfar.Encoder.from_pretrained("me/encoder", revision="main")
+
+    assert np.array_equal(again.encode(TEXTS), enc.encode(TEXTS))
+    assert np.array_equal(nearfar.load("me/encoder").encode(TEXTS), enc.encode(TEXTS))
+
+
 # Folders
 
 

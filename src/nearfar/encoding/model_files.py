@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,20 +99,21 @@ def check_target(folder: Path) -> None:
 def publish(folder: Path, repository: str, commit: hub.Commit) -> str:
     """Upload a model to the hub in one commit; the address of the commit.
 
-    The examples of the model card name the repository, and the recipe names data and encoder without their folders.
+    The examples of the model card name the repository; recipe and settings name data and encoder without their folders.
     """
     files: dict[str, Path | bytes] = dict(files_of(folder))
-    for name, change in (
-        ("README.md", lambda text: text.replace(FOLDER_NAME, f'"{repository}"')),
-        ("recipe.toml", without_folders),
-    ):
-        if name in files:
-            files[name] = change((folder / name).read_text(encoding="utf-8")).encode()
+    changes: dict[str, Callable[[str], str]] = {
+        "README.md": lambda text: text.replace(FOLDER_NAME, f'"{repository}"'),
+        "recipe.toml": without_folders,
+        "estimator.json": without_folders,
+    }
+    for name in changes.keys() & files.keys():
+        files[name] = changes[name]((folder / name).read_text(encoding="utf-8")).encode()
     return hub.upload(repository, files, commit, replaces=is_model_file)
 
 
 def without_folders(recipe: str) -> str:
-    """A recipe whose absolute paths are file names.
+    """A recipe, or settings as JSON, whose absolute paths are file names.
 
     >>> without_folders('train = "/home/me/data/train.csv"  # a/b')
     'train = "train.csv"  # a/b'
