@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nearfar.estimators import Classifier as Classifier
     from nearfar.estimators import Encoder as Encoder
+    from nearfar.estimators import compare as compare
     from nearfar.estimators import load as load
+    from nearfar.estimators import train as train
+    from nearfar.estimators import tune as tune
     from nearfar.recipe import Recipe as Recipe
     from nearfar.training.contracts import Callback as Callback
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "Classifier", "Encoder", "Recipe", "__version__", "load"]
+__all__ = ["Callback", "Classifier", "Encoder", "Recipe", "__version__", "compare", "load", "train", "tune"]
 
 _MODULES = {
     "Callback": "nearfar.training.contracts",
     "Classifier": "nearfar.estimators",
     "Encoder": "nearfar.estimators",
     "Recipe": "nearfar.recipe",
+    "compare": "nearfar.estimators",
     "load": "nearfar.estimators",
+    "train": "nearfar.estimators",
+    "tune": "nearfar.estimators",
 }
 """Where the public names are: imported on first use, since torch takes seconds and `nearfar --help` must not."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,10 +15,27 @@ from sklearn.base import ClassifierMixin
 
 from nearfar.data import Layout, Records, read_memory
 from nearfar.errors import MEMORY, SettingError
+from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
 from nearfar.estimators.fitting import column_keys, recipe_of, train_folder
 from nearfar.estimators.folder import ModelFolder
-from nearfar.estimators.rows import Labels, LabelType, is_table, label_type, labeled_rows, read_texts, target_type
+from nearfar.estimators.rows import (
+    Labels,
+    LabelType,
+    is_table,
+    label_type,
+    labeled_rows,
+    read_texts,
+    row_count,
+    target_type,
+)
+
+logger = logging.getLogger(__name__)
+
+GIVEN = "given rows"
+"""What reports call rows in memory."""
+SHOWN = 12
+"""Classes that a card lists."""
 
 if TYPE_CHECKING:
     from nearfar.encoding import Model
@@ -127,7 +148,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         parameters = self.get_params(deep=False)
         recipe = recipe_of(type(self).__name__, parameters, more)
         folder, _ = train_folder(recipe, rows, self.callbacks, verbose=bool(self.verbose))
-        return self._finish(folder, label_type=kind)
+        return self._finish(folder, label_type=kind, rows=row_count(data))
 
     def predict(self, texts: Any, *, batch_size: int = 64) -> NDArray[Any]:
         """(n,) the most probable class of each text."""
@@ -153,11 +174,37 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         predicted = self._labels.order[self._probabilities(model, records, 64).argmax(axis=1)]
         return float(np.average(predicted == truth, weights=sample_weight))
 
+    def report(self, texts: Any, labels: Any = None) -> Page:
+        """The report page on labeled texts: scores, confusion, mistakes, an embedding map and more.
+
+        In a notebook it is shown inline; ``report(...).save("report.html")`` writes it to a file.
+        """
+        from nearfar.report import read_source, render_page
+        from nearfar.report.single_run import add_predictions
+
+        folder = self._path()
+        data, layout, _ = self._rows(texts, labels, "report")
+        records = read_memory(data, f"{MEMORY}report", layout)
+        with TemporaryDirectory(prefix="nearfar-report-") as scratch:
+            source, notes = add_predictions(read_source(folder), replace(records, source=GIVEN), Path(scratch))
+            page = Page(render_page(source))
+        for note in notes:
+            logger.info(note)
+        return page
+
     @property
     def classes_(self) -> NDArray[Any]:
         """(c,) the classes, sorted."""
         _ = self.model_
         return self._labels.classes
+
+    def _about(self) -> list[tuple[str, str]]:
+        about = super()._about()
+        if self.__sklearn_is_fitted__():
+            names = [str(name) for name in self.classes_[:SHOWN]]
+            more = f" and {len(self.classes_) - SHOWN:,} more" if len(self.classes_) > SHOWN else ""
+            about.insert(0, ("classes", f"{len(self.classes_)}: {', '.join(names)}{more}"))
+        return about
 
     def _probabilities(self, model: Any, records: Records, batch_size: int) -> NDArray[np.float32]:
         from nearfar.encoding.predictor import predictor_of
@@ -188,5 +235,3 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
             raise SettingError("unlabeled texts are not used yet; leave unlabeled out.")
         if self.label_names not in ("auto", None):
             raise SettingError(f"label_names is 'auto' or None until class names are used, got {self.label_names!r}.")
-        if self.class_weight is not None:
-            raise SettingError("class_weight is not supported yet; leave it out.")

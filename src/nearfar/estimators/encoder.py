@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,9 +13,12 @@ from sklearn.base import TransformerMixin
 
 from nearfar.data import Layout, Records, RowType, read_memory, row_type_of
 from nearfar.errors import MEMORY, DataError, Problem, SettingError
+from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
 from nearfar.estimators.fitting import recipe_of, train_folder
 from nearfar.estimators.rows import encoder_rows, is_table, labeled_rows, read_texts
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from nearfar.encoding import Model
@@ -32,7 +36,67 @@ class Hit:
     text: str
 
 
-class Encoder(TransformerMixin, TextEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class EmbeddingEstimator(TextEstimator):
+    """The base of estimators that compare texts by their embeddings."""
+
+    def encode(self, texts: Any, *, batch_size: int = 64, normalize: bool = False) -> NDArray[np.float32]:
+        """(n, d) the embeddings of texts.
+
+        Args:
+            texts: a list, a NumPy array or a Series of texts, or a table with a column of texts.
+            batch_size: texts computed at once.
+            normalize: whether to scale each embedding to length 1.
+        """
+        vectors = self.embed(texts, batch_size=batch_size)
+        if normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    def transform(self, texts: Any) -> NDArray[np.float32]:
+        """(n, d) the embeddings of texts, for pipelines of scikit-learn."""
+        return self.encode(texts)
+
+    def similarity(self, left: Any, right: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, m) the cosine similarity of each of n texts to each of m others.
+
+        >>> import nearfar
+        >>> nearfar.Encoder("toy").similarity(["an apple"], ["an apple", "a saw"]).round(4).tolist()[0][0]
+        1.0
+        """
+        rows = self.encode(left, batch_size=batch_size, normalize=True)
+        columns = self.encode(right, batch_size=batch_size, normalize=True)
+        cosines: NDArray[np.float32] = np.clip(rows @ columns.T, -1.0, 1.0)
+        return cosines
+
+    def search(self, queries: Any, corpus: Any, *, top: int = 10, batch_size: int = 64) -> list[list[Hit]]:
+        """For each query the most similar texts of a corpus, the best first.
+
+        Args:
+            queries: texts, or one text.
+            corpus: texts to search among.
+            top: how many are returned for each query.
+            batch_size: texts computed at once.
+
+        >>> import nearfar
+        >>> nearfar.Encoder("toy").search(["a saw"], ["an apple", "a saw"], top=1)[0][0].text
+        'a saw'
+        """
+        if top < 1:
+            raise SettingError(f"top must be 1 or more, got {top}.")
+        from nearfar.evaluation.search import top_documents
+
+        documents = read_texts(corpus, self._layout(), "corpus")
+        asked = read_texts([queries] if isinstance(queries, str) else queries, self._layout(), "queries")
+        vectors = (self.encode(records, batch_size=batch_size) for records in (asked, documents))
+        scores, places = top_documents(*vectors, top=min(top, len(documents)), normalize=True)
+        texts = documents.texts[0]
+        return [
+            [Hit(int(place), float(score), texts[place]) for score, place in zip(*row, strict=True)]
+            for row in zip(scores, places, strict=True)
+        ]
+
+
+class Encoder(TransformerMixin, EmbeddingEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A text encoder: pretrained, and fine-tuned by ``fit``, which decides by the rows how.
 
     Without ``fit`` it encodes with the pretrained weights.
@@ -131,63 +195,21 @@ class Encoder(TransformerMixin, TextEstimator):  # type: ignore[misc]  # scikit-
             rows["dev"] = self._read(validation, None, "dev")
         recipe = recipe_of(type(self).__name__, self.get_params(deep=False), more)
         folder, _ = train_folder(recipe, rows, self.callbacks, verbose=bool(self.verbose))
-        return self._finish(folder)
+        return self._finish(folder, rows=len(rows["train"]))
 
-    def encode(self, texts: Any, *, batch_size: int = 64, normalize: bool = False) -> NDArray[np.float32]:
-        """(n, d) the embeddings of texts.
+    def report(self, data: Any) -> Page:
+        """The report page on texts, pairs or triplets: the geometry of their embeddings before and after training.
 
-        Args:
-            texts: a list, a NumPy array or a Series of texts, or a table with a column of texts.
-            batch_size: texts computed at once.
-            normalize: whether to scale each embedding to length 1.
+        In a notebook it is shown inline; ``report(...).save("report.html")`` writes it to a file.
         """
-        vectors = self.embed(texts, batch_size=batch_size)
-        if normalize:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return vectors
+        from nearfar.report import read_source, render_page
+        from nearfar.report.single_run import add_geometry
 
-    def transform(self, texts: Any) -> NDArray[np.float32]:
-        """(n, d) the embeddings of texts, for pipelines of scikit-learn."""
-        return self.encode(texts)
-
-    def similarity(self, left: Any, right: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
-        """(n, m) the cosine similarity of each of n texts to each of m others.
-
-        >>> import nearfar
-        >>> nearfar.Encoder("toy").similarity(["an apple"], ["an apple", "a saw"]).round(4).tolist()[0][0]
-        1.0
-        """
-        rows = self.encode(left, batch_size=batch_size, normalize=True)
-        columns = self.encode(right, batch_size=batch_size, normalize=True)
-        cosines: NDArray[np.float32] = np.clip(rows @ columns.T, -1.0, 1.0)
-        return cosines
-
-    def search(self, queries: Any, corpus: Any, *, top: int = 10, batch_size: int = 64) -> list[list[Hit]]:
-        """For each query the most similar texts of a corpus, the best first.
-
-        Args:
-            queries: texts, or one text.
-            corpus: texts to search among.
-            top: how many are returned for each query.
-            batch_size: texts computed at once.
-
-        >>> import nearfar
-        >>> nearfar.Encoder("toy").search(["a saw"], ["an apple", "a saw"], top=1)[0][0].text
-        'a saw'
-        """
-        if top < 1:
-            raise SettingError(f"top must be 1 or more, got {top}.")
-        from nearfar.evaluation.search import top_documents
-
-        documents = read_texts(corpus, self._layout(), "corpus")
-        asked = read_texts([queries] if isinstance(queries, str) else queries, self._layout(), "queries")
-        vectors = (self.encode(records, batch_size=batch_size) for records in (asked, documents))
-        scores, places = top_documents(*vectors, top=min(top, len(documents)), normalize=True)
-        texts = documents.texts[0]
-        return [
-            [Hit(int(place), float(score), texts[place]) for score, place in zip(*row, strict=True)]
-            for row in zip(scores, places, strict=True)
-        ]
+        records = replace(self._read(data, None, "report"), source="given rows")
+        source, notes = add_geometry(read_source(self._path()), records)
+        for note in notes:
+            logger.info(note)
+        return Page(render_page(source))
 
     @property
     def model_(self) -> Model:
@@ -212,7 +234,7 @@ class Encoder(TransformerMixin, TextEstimator):  # type: ignore[misc]  # scikit-
             rows, layout = (data, self._layout()) if is_table(data) else (encoder_rows(data, name), Layout())
         return read_memory(rows, f"{MEMORY}{name}", layout, invalid=self.invalid)  # type: ignore[arg-type]
 
-    def _rows(self, data: Any, labels: Any) -> tuple[dict[str, object], dict[str, object]]:
+    def _rows(self, data: Any, labels: Any) -> tuple[dict[str, Records], dict[str, object]]:
         """The training rows, and the objective where it follows from them."""
         records = self._read(data, labels, "train")
         if self.objective != "auto" or labels is not None:

@@ -38,6 +38,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     _folder: ModelFolder
     _model: Model
+    encoder: Any
     columns: Mapping[str, str] | None
 
     def __sklearn_tags__(self) -> Any:
@@ -152,6 +153,31 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         records = read_texts(texts, self._layout())
         rows: Any = list(zip(*records.texts, strict=True)) if len(records.texts) > 1 else records.texts[0]
         return model.embed(rows, batch_size=batch_size)
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks."""
+        from nearfar.estimators.display import card
+
+        return card(type(self).__name__, self._about())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def _about(self) -> list[tuple[str, str]]:
+        """What the card says: names and values."""
+        if not self.__sklearn_is_fitted__():
+            changed = [f"{name}={value!r}" for name, value in self.get_params(deep=False).items() if value is not None]
+            return [("state", "not fitted"), ("settings", ", ".join(changed))]
+        card, given = self.card, self._folder.settings() if "_folder" in self.__dict__ else {}
+        about = [("encoder", str(self.encoder)), ("objective", str(card.objective.get("name", "none")))]
+        if card.head is not None:
+            about.append(("head", str(card.head["kind"])))
+        if "rows" in given:
+            about.append(("training rows", f"{given['rows']:,}"))
+        if self.model_.folder is not None:
+            scores = [f"{name} {value:.4f}" for name, value in self.scores_.items() if isinstance(value, float)]
+            about.append(("validation", ", ".join(scores) or "no validation rows"))
+        return about
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_model", "_folder")}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nearfar.data import Layout
+from nearfar.data.values import label_of
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.estimators.folder import ModelFolder
 from nearfar.recipe import Override, Recipe, build_recipe, resolve_paths
@@ -55,6 +56,9 @@ def recipe_of(name: str, settings: Mapping[str, Any], more: Mapping[str, object]
         values["objective"] = dict(objective)
     else:
         overrides.append(Override(("objective", "name"), objective, f"objective={objective!r}"))
+    if settings.get("class_weight") is not None:
+        weights = settings["class_weight"]
+        overrides.append(Override(("objective", "class_weight"), _weights(weights), f"class_weight={weights!r}"))
     overrides += [Override(tuple(key.split(".")), value, f"{key}={value!r}") for key, value in more.items()]
     for key, value in (settings.get("settings") or {}).items():
         overrides.append(Override(tuple(key.split(".")), _plain(value), f"settings={{{key!r}: {value!r}}}"))
@@ -86,6 +90,15 @@ def _plain(value: Any) -> object:
     return value.item() if hasattr(value, "item") else value
 
 
+def _weights(weights: Any) -> object:
+    """Class weights by the names of the classes."""
+    return (
+        {label_of(_plain(label)): weight for label, weight in weights.items()}
+        if hasattr(weights, "items")
+        else (weights)
+    )
+
+
 def seed_of(random_state: Any) -> int:
     """The seed of a run: a number as it is, one that is drawn from a generator, or a new one each time for None."""
     if random_state is None:
@@ -105,15 +118,22 @@ def train_folder(
     from nearfar.pipeline import train
 
     folder = ModelFolder.make()
-    shown = [*callbacks]
-    if verbose:
-        from nearfar.estimators.progress import ProgressBar
-
-        shown.append(ProgressBar())
-    summary = train(recipe, folder.path, data=data, callbacks=shown, on_interrupt="finish")
-    if summary.progress is not None and summary.progress.interrupted:
-        warnings.warn(
-            f"training was interrupted after step {summary.progress.step}; the model has the best weights so far",
-            stacklevel=3,
-        )
+    summary = train(recipe, folder.path, data=data, callbacks=shown(callbacks, verbose=verbose), on_interrupt="finish")
+    warn_if_interrupted(summary)
     return folder, summary
+
+
+def shown(callbacks: Sequence[Callback], *, verbose: bool) -> list[Callback]:
+    """The callbacks, and a progress bar where one is wanted."""
+    if not verbose:
+        return list(callbacks)
+    from nearfar.estimators.progress import ProgressBar
+
+    return [*callbacks, ProgressBar()]
+
+
+def warn_if_interrupted(summary: Summary) -> None:
+    """Warn that a training has not come to its end."""
+    if summary.progress is not None and summary.progress.interrupted:
+        message = f"training was interrupted after step {summary.progress.step}; the model has the best weights so far"
+        warnings.warn(message, stacklevel=4)

@@ -22,10 +22,12 @@ class ModelFolder:
     Args:
         path: where it is.
         temporary: whether it is removed when nobody refers to this object any more, at the latest when Python ends.
+        within: the folder that it is a part of, which is kept with it.
     """
 
-    def __init__(self, path: Path, *, temporary: bool) -> None:
+    def __init__(self, path: Path, *, temporary: bool, within: ModelFolder | None = None) -> None:
         self.path = path
+        self.within = within
         if temporary:
             weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
+    from nearfar.estimators.multitask import MultiTask
 
 
 def load(
     path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
-) -> Classifier | Encoder:
+) -> Classifier | Encoder | MultiTask:
     """Open a model folder, also one saved by another library, or an encoder by name.
 
-    Returns a fitted :class:`nearfar.Classifier` for a model with a class head, and else a :class:`nearfar.Encoder`.
+    Returns a fitted :class:`nearfar.Classifier` for a model with a class head, a model of several tasks
+    for one that was trained on several, and else a :class:`nearfar.Encoder`.
 
     Args:
         path: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
@@ -27,9 +29,13 @@ def load(
     (2, 64)
     """
     from nearfar.encoding import load as open_model
+    from nearfar.encoding.task_model import is_task_model
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
+    from nearfar.estimators.multitask import MultiTask
 
     model = open_model(os.fspath(path), revision=revision, token=token)
-    kind = Encoder if model.labels is None else Classifier
+    kind: type[Classifier | Encoder | MultiTask] = Encoder if model.labels is None else Classifier
+    if is_task_model(model.card):
+        kind = MultiTask
     return kind.of_model(model, os.fspath(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from nearfar.experiments.records import Record
 from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry
 
 
@@ -48,3 +49,37 @@ def _tqdm() -> Any:
         warnings.simplefilter("ignore")  # a notebook without ipywidgets gets a bar of characters, and no advice
         from tqdm.auto import tqdm
     return tqdm
+
+
+class TrialBar:
+    """A bar of the trials of a comparison, with what failed and who leads; nothing where it is not shown."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self.shown = shown
+        self.bar: Any = None
+
+    def begin(self, done: int, total: int) -> None:
+        """Start the bar."""
+        if self.shown:
+            self.bar = _tqdm()(total=total, initial=done, desc="trials", unit="trial")
+
+    def message(self, text: str) -> None:
+        """Write a line."""
+        if self.shown:
+            _tqdm().write(text)
+
+    def trial(self, record: Record, done: int, total: int, left: float | None, leader: str | None) -> None:
+        """Move the bar."""
+        del left
+        if not record.done:
+            self.message(f"{record.contender}, seed {record.seed}, fold {record.fold}: failed: {record.reason}")
+        if self.bar is not None:
+            self.bar.total = total
+            self.bar.set_postfix_str(leader or "", refresh=False)
+            self.bar.update(done - self.bar.n)
+
+    def end(self) -> None:
+        """Leave the bar as it is."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None

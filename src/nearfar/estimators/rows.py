@@ -41,6 +41,11 @@ def column(table: Any, name: str) -> Any:
     return values.to_pylist() if hasattr(values, "to_pylist") else values
 
 
+def row_count(data: Any) -> int:
+    """How many rows columns or a table have."""
+    return len(next(iter(data.values()))) if isinstance(data, Mapping) else len(data)
+
+
 def labeled_rows(texts: Any, labels: Any, layout: Layout, name: str) -> tuple[Any, Layout]:
     """Texts and their labels as data in memory, and the columns to read of it.
 
