@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,7 +71,7 @@ def test_any_recipe_key_is_a_setting(texts, labels):
     clf = Classifier(
         "toy", objective={"name": "supcon", "temperature": 0.3}, settings={"training.warmup": 2, "data.per_class": 3}
     ).fit(texts, labels)
-    assert clf.recipe_.objective.temperature == 0.3
+    assert asdict(clf.recipe_.objective)["temperature"] == 0.3
     assert clf.recipe_.training.warmup == 2
     assert clf.recipe_.data.per_class == 3
 
