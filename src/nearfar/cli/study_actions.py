@@ -14,6 +14,7 @@ from nearfar.cli.options import open_console
 from nearfar.errors import counted
 from nearfar.evaluation.geometry import MEASURES
 from nearfar.experiments.comparisons import compare_all, overall, verdict
+from nearfar.experiments.conditions import Conditions, conditions_of
 from nearfar.experiments.estimates import estimate
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import (
@@ -27,6 +28,7 @@ from nearfar.experiments.records import (
 )
 from nearfar.experiments.statistics import summarize
 from nearfar.experiments.study import folder_of, run_study, study_status
+from nearfar.experiments.training_checks import Flag, doubts, flags_of
 from nearfar.experiments.trial_runner import Executor, Watcher
 from nearfar.training import duration
 
@@ -77,17 +79,30 @@ def show(folder: Path, console: Console) -> None:
         planned.setdefault(cell_name(cell.data, cell.limit), []).append((cell.seed, cell.fold))
     families = compare_all(scores, baseline=plan.baseline, planned=planned) if _has(scores, plan.baseline) else ()
     compared = {(each.data, family.contender): each for family in families for each in family.comparisons}
-    columns = ("trials", "mean ± sd", "difference", "95 % interval", "p (Holm)", "win/tie/loss")
+    flags = flags_of(records)
+    for line in before_scores(conditions_of(records), flags):
+        say(console, line)
+    columns = (
+        "trials",
+        "mean ± sd",
+        *(["flags"] if flags else []),
+        "difference",
+        "95 % interval",
+        "p (Holm)",
+        "win/tie/loss",
+    )
     table = _table(("data", "contender"), columns, f"{plan.name}: {plan.metric}, baseline {plan.baseline}")
     for data in dict.fromkeys(cell_name(cell.data, cell.limit) for cell in plan.cells):
         wanted = len(set(planned[data]))
         for name in plan.contenders:
             values = [score for key, score in scores.items() if key[:2] == (data, name)]
             if not values:
-                table.add_row(data, name, f"0/{wanted}", *[""] * 5)
+                table.add_row(data, name, f"0/{wanted}")
                 continue
             short = summarize(values)
             cells = [data, name, f"{short.n}/{wanted}", f"{short.mean:.4f} ± {short.sd:.4f}"]
+            if flags:
+                cells.append(", ".join(flag.sign for flag in flags if (flag.data, flag.contender) == (data, name)))
             comparison = compared.get((data, name))
             if comparison is not None:
                 interval = comparison.interval
@@ -104,10 +119,16 @@ def show(folder: Path, console: Console) -> None:
         say(console, note)
     _show_sets(records, list(plan.contenders), console)
     for family in families:
+        known = {one.data: doubts(flags, one.data, one.contender, one.baseline) for one in family.comparisons}
         for comparison in family.comparisons:
-            say(console, f"{verdict(comparison, least=DECIMALS)}.")
+            say(console, f"{verdict(comparison, least=DECIMALS, doubts=known[comparison.data])}.")
         if len(family.comparisons) > 1 or family.refused:
-            say(console, f"{overall(family)}.")
+            say(console, f"{overall(family, [data for data, each in known.items() if each])}.")
+
+
+def before_scores(conditions: Conditions, flags: Sequence[Flag]) -> list[str]:
+    """What is to be read before the table of a study: what contenders share, in what they differ, who did not train."""
+    return [*conditions.lines(), *(f"warning: {flag.sentence}" for flag in flags)]
 
 
 def _show_sets(records: Sequence[Record], contenders: Sequence[str], console: Console) -> None:

@@ -116,6 +116,8 @@ def show(tuned: Tuned) -> None:
     console = options.open_console()
     console = console if console.is_terminal else options.open_console(width=WIDTH)
     if tuned.judged:
+        for line in (*tuned.conditions, *(f"warning: {flag.sentence}" for flag in tuned.flags)):
+            say(console, line)
         console.print(ranking(tuned))
     for sentence in tuned.sentences:
         say(console, f"{sentence}.")
@@ -129,7 +131,8 @@ def ranking(tuned: Tuned) -> Table:
     from nearfar.training import duration
 
     numbers = (Column(name, justify="right") for name in ("folds", "mean ± sd", "a trial"))
-    table = Table("contender", *numbers, "", title=f"{tuned.metric}, the best first", title_justify="left")
+    flags = ["flags"] if tuned.flags else []
+    table = Table("contender", *numbers, *flags, "", title=f"{tuned.metric}, the best first", title_justify="left")
     for line in tuned.lines:
         short = summarize(line.scores) if line.scores else None
         table.add_row(
@@ -137,6 +140,7 @@ def ranking(tuned: Tuned) -> Table:
             str(len(line.scores)),
             "" if short is None else f"{short.mean:.4f} ± {short.sd:.4f}",
             "" if line.seconds is None else duration(line.seconds),
+            *([", ".join(flag.sign for flag in tuned.flags if flag.contender == line.name)] if tuned.flags else []),
             line.outcome,
         )
     return table

@@ -28,13 +28,14 @@ DECIMALS = 6
 """More are never shown."""
 
 
-def verdict(comparison: Comparison, *, scale: float = 1.0, least: int = 1) -> str:
+def verdict(comparison: Comparison, *, scale: float = 1.0, least: int = 1, doubts: Sequence[str] = ()) -> str:
     """One sentence, without a full stop: better, worse, no significant difference, or too few runs to tell.
 
     Args:
         comparison: what is judged, by its adjusted p-value.
         scale: what differences are multiplied by: 100 says fractions in points.
         least: decimals that differences have at least, such as those of a table above the sentence.
+        doubts: what is known against the comparison, which comes first: a contender that did not train, say.
     """
     one, other, data = comparison.contender, comparison.baseline, comparison.data
     flip = -1 if comparison.significant and comparison.difference < 0 else 1  # "by" how much has no sign
@@ -55,11 +56,17 @@ def verdict(comparison: Comparison, *, scale: float = 1.0, least: int = 1) -> st
         sentence = f"{one} is {word} than {other} on {data} by {amount} ({evidence})"
     else:
         sentence = f"no significant difference between {one} and {other} on {data} (difference {amount}, {evidence})"
-    return "; ".join([sentence, *_reservations(comparison)])
+    sentence = "; ".join([sentence, *_reservations(comparison)])
+    return f"flagged ({', '.join(doubts)}): {sentence}" if doubts else sentence
 
 
-def overall(family: Family) -> str:
-    """One sentence over all data sets, without a full stop: on how many the contender is better, worse, or neither."""
+def overall(family: Family, flagged: Sequence[str] = ()) -> str:
+    """One sentence over all data sets, without a full stop: on how many the contender is better, worse, or neither.
+
+    Args:
+        family: a contender beside the baseline.
+        flagged: data sets on which one of the two did not train well, which are named first.
+    """
     one, other = family.contender, family.baseline
     judged = [comparison for comparison in family.comparisons if comparison.enough]
     significant = [comparison for comparison in judged if comparison.significant]
@@ -73,7 +80,8 @@ def overall(family: Family) -> str:
     few = len(family.comparisons) - len(judged)
     if few or not judged:
         parts.append(f"too few runs to tell {one} from {other}" + (f" on {counted(few, 'data set')}" if few else ""))
-    return "; ".join([*parts, *family.refused])
+    sentence = "; ".join([*parts, *family.refused])
+    return f"flagged on {', '.join(flagged)}: {sentence}" if flagged else sentence
 
 
 def _gains(comparison: Comparison) -> bool:

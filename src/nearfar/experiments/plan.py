@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,11 +14,22 @@ from typing import Any, TypeAlias
 from nearfar.data import Records, RowType, compare, folds, holdout, limit, row_type_of
 from nearfar.data.corpora import judge
 from nearfar.errors import DataError, NearfarError, Problem, RecipeError, SettingError, counted
+from nearfar.experiments.conditions import Changes, equal_conditions
 from nearfar.experiments.identity import trial_id
-from nearfar.experiments.records import Cell, DataSet, Plan
-from nearfar.experiments.rows import corpus_of, digest_of, rows_of
+from nearfar.experiments.records import Cell, DataSet, Plan, cell_name
+from nearfar.experiments.rows import corpus_of, digest_of, rows_of, split
 from nearfar.experiments.search import FOLDS
-from nearfar.experiments.study_schema import LAYOUT, Contender, DataTable, Range, Search, Study, sizes_of, with_paths
+from nearfar.experiments.study_schema import (
+    LAYOUT,
+    Contender,
+    DataTable,
+    Range,
+    Search,
+    Study,
+    sizes_of,
+    with_key,
+    with_paths,
+)
 from nearfar.experiments.suites import find_sets
 from nearfar.experiments.trial import Planned, Rows, Source, Trial
 from nearfar.recipe import Recipe
@@ -75,9 +87,16 @@ def plan_study(study: Study) -> Planned:
     if problems:
         raise DataError(list(dict.fromkeys(problems)))
     trials, cells = dict[str, Trial](), list[Cell]()
-    for trial in _trials(study, sets, sources, row_types, metric):
-        trials.setdefault(trial.id, trial)
-        cells.append(trial.cell)
+    for data_set, size in ((each, size) for each in sets for size in each.limits):
+        part = _Part(study, data_set, size, sources[data_set.name], row_types, metric)
+        contenders = study.contenders
+        if study.settings.defaults == "equal":
+            contenders, more = part.equalized(rows[data_set.name])
+            notes += more
+        for seed, fold, contender in product(study.settings.seeds, range(part.folds), contenders):
+            trial = part.trial(contender, seed=seed, fold=fold)
+            trials.setdefault(trial.id, trial)
+            cells.append(trial.cell)
     plan = Plan(
         name=study.settings.name,
         metric=metric,
@@ -91,34 +110,60 @@ def plan_study(study: Study) -> Planned:
     return Planned(plan, trials, rows, tuple(notes))
 
 
-def _trials(
-    study: Study, sets: list[DataSet], sources: Mapping[str, Source], row_types: RowTypes, metric: str
-) -> Iterator[Trial]:
-    settings = study.settings
-    recipes = {contender.name: study.recipe(contender) for contender in study.contenders}
-    searches = {contender.name: _search(study, contender) for contender in study.contenders}
-    for data in sets:
-        rounds = 1 if data.test is not None else settings.folds
-        for size, seed, fold, contender in product(data.limits, settings.seeds, range(rounds), study.contenders):
-            recipe = recipes[contender.name]
-            trial = Trial(
-                id="",
-                source=sources[data.name],
-                limit=size,
-                contender=contender.name,
-                values=with_paths(contender.values, recipe),
-                seed=seed,
-                fold=fold,
-                folds=rounds,
-                metric=metric,
-                kind=row_types[data.name, contender.name].value,
-                digest=data.digest,
-                search=contender.search,
-                keeps_map=seed == settings.seeds[0] and fold == 0,
-                untrained=contender.untrained,
-                random_letters=contender.random_letters,
-            )
-            yield replace(trial, id=trial_id(trial, recipe, data), search=searches[contender.name])
+@dataclass(frozen=True)
+class _Part:
+    """A data set in one size, for all contenders."""
+
+    study: Study
+    data: DataSet
+    size: int | None
+    source: Source
+    row_types: RowTypes
+    metric: str
+
+    @property
+    def folds(self) -> int:
+        return 1 if self.data.test is not None else self.study.settings.folds
+
+    def trial(self, contender: Contender, *, seed: int, fold: int) -> Trial:
+        """A contender on one fold."""
+        recipe = self.study.recipe(contender)
+        trial = Trial(
+            id="",
+            source=self.source,
+            limit=self.size,
+            contender=contender.name,
+            values=with_paths(contender.values, recipe),
+            seed=seed,
+            fold=fold,
+            folds=self.folds,
+            metric=self.metric,
+            kind=self.row_types[self.data.name, contender.name].value,
+            digest=self.data.digest,
+            search=contender.search,
+            keeps_map=seed == self.study.settings.seeds[0] and fold == 0,
+            untrained=contender.untrained,
+            random_letters=contender.random_letters,
+        )
+        return replace(trial, id=trial_id(trial, recipe, self.data), search=_search(self.study, contender))
+
+    def equalized(self, rows: Rows) -> tuple[tuple[Contender, ...], list[str]]:
+        """The contenders with the same conditions, as the first fold has them, and what that changes."""
+        first = partial(self.trial, seed=self.study.settings.seeds[0], fold=0)
+        changes = equal_conditions(self.study.contenders, first, lambda trial: split(rows, trial).train)
+        contenders = []
+        for contender in self.study.contenders:
+            values = contender.values
+            for key, value in changes.get(contender.name, {}).items():
+                values = with_key(values, key, value)
+            contenders.append(replace(contender, values=values))
+        parts = [f"{name} gets {_assigned(each)}" for name, each in changes.items()]
+        whose = f"{cell_name(self.data.name, self.size)}: so that all contenders have the same, {'; '.join(parts)}"
+        return tuple(contenders), [f'{whose} (study.defaults = "own" leaves it to each)'] if parts else []
+
+
+def _assigned(changes: Changes) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in changes.items())
 
 
 def _search(study: Study, contender: Contender) -> Search | None:

@@ -18,6 +18,7 @@ from nearfar.experiments.records import Cell, Plan, Record, find_record
 from nearfar.experiments.search_space import BASELINE, Prepared
 from nearfar.experiments.state import Clock, State
 from nearfar.experiments.statistics import corrected_t_test
+from nearfar.experiments.training_checks import Flag, doubts
 from nearfar.experiments.trial import Trial
 from nearfar.experiments.trial_runner import TrialRunner, Watcher, leader
 
@@ -320,8 +321,8 @@ class Race:
             sorted(lines, key=lambda line: (line.outcome in ("dropped", "failed"), -fmean(line.scores or (0,))))
         )
 
-    def sentences(self, winner: str) -> Iterator[str]:
-        """What may be said of the winner."""
+    def sentences(self, winner: str, flags: Sequence[Flag] = ()) -> Iterator[str]:
+        """What may be said of the winner; whoever did not train well is named first."""
         if not self.entered:
             longer = "" if self.needed is None else f": about {self.needed / 60:.1f} minutes are needed"
             yield (
@@ -344,7 +345,7 @@ class Race:
             runs = {(data, name, *place): self.scores[name][place] for name in (winner, other) for place in shared}
             comparison = compare(runs, data=data, contender=winner, baseline=other, settings=settings)
             taken = "" if comparison.significant else f"; {winner} is taken all the same, for its mean is the highest"
-            yield f"{verdict(comparison)}{taken}"
+            yield f"{verdict(comparison, doubts=doubts(flags, data, winner, other))}{taken}"
         yield (
             f"the score of {winner} is a little optimistic, because it was chosen by it: measure the model on rows "
             "that took no part"

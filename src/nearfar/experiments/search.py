@@ -48,16 +48,29 @@ def train(
     """Train the contender at a point of its search on these rows; returns the scores on dev and test rows, if any."""
     from nearfar import pipeline
 
+    recipe = recipe_of(trial, settings, _data_of(trial, records))
+    rows = {"train": records, "dev": dev, "test": test}
+    summary = pipeline.train(recipe, out, data=rows, callbacks=callbacks)
+    return {name: dict(summary.report(name).scores) for name in summary.reports}
+
+
+def resolved_recipe(trial: Trial, records: Records) -> tuple[Recipe, int]:
+    """The recipe of a trial with what it would choose for these rows, and how many of them it would train on."""
+    from nearfar.pipeline.encoder_run import plan_encoder_run
+
+    plan = plan_encoder_run(recipe_of(trial, {}, _data_of(trial, records)), {"train": records})
+    return plan.saved_recipe(), len(plan.data.train)
+
+
+def _data_of(trial: Trial, records: Records) -> Values:
+    """The data table of a trial on rows in memory."""
     data: Values = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
     if trial.source.pairs is None:  # where a dev file of scored pairs has columns of other names
         data |= {key: name for key, (name, _) in columns_of(records).items()}
         data |= {key: value for key in ("scale", "relevant") if (value := getattr(records, key)) is not None}
     if trial.source.corpus is not None:
         data["corpus"] = trial.source.corpus
-    recipe = recipe_of(trial, settings, {**data, "train": "memory:train"})
-    rows = {"train": records, "dev": dev, "test": test}
-    summary = pipeline.train(recipe, out, data=rows, callbacks=callbacks)
-    return {name: dict(summary.report(name).scores) for name in summary.reports}
+    return {**data, "train": "memory:train"}
 
 
 def train_tasks(trial: Trial, out: Path) -> tuple[dict[str, float], int, list[Path]]:

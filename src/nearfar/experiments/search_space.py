@@ -112,6 +112,7 @@ def prepare(request: Request) -> Prepared:
         folds=request.folds,
         metric=request.metric,  # type: ignore[arg-type]  # one of SCORES
         baseline=BASELINE,
+        defaults="own",  # what wins is trained as nearfar train would train it
     )
     contenders = tuple(Contender(name, _laid_over(shared, values), values, None, {}) for name, values in ways.items())
     study = Study(Path.cwd() / "tune.toml", WHERE, settings, (table,), contenders)

@@ -49,6 +49,13 @@ class StudyTable:
         "auto"
     )
     baseline: Annotated[str | None, Key("The contender all others are compared with; unset means the first.")] = None
+    defaults: Annotated[
+        Literal["equal", "own"],
+        Key(
+            'What recipes leave open: "equal" gives all contenders the same optimizer steps, batches, head and '
+            'pooling, "own" gives each the defaults of its objective.'
+        ),
+    ] = "equal"
     rare: Annotated[
         Literal["refuse", "keep"],
         Key("What to do with a class that has fewer texts than there are folds: some folds test without it."),

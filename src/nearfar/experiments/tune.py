@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.errors import Interrupted, counted
+from nearfar.experiments.conditions import conditions_of
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.race import Line, Race
-from nearfar.experiments.records import STUDY, TRIALS, Plan, find_record, plan_text
+from nearfar.experiments.records import STUDY, TRIALS, Plan, find_record, plan_text, read_records
 from nearfar.experiments.search import recipe_of
-from nearfar.experiments.search_space import Prepared, Request, prepare
+from nearfar.experiments.search_space import BASELINE, Prepared, Request, prepare
 from nearfar.experiments.state import Clock, State, identity_of, open_state
+from nearfar.experiments.training_checks import Flag, flags_of
 from nearfar.experiments.trial_runner import TrialRunner, Watcher
 from nearfar.files import write_atomic
 
@@ -47,6 +49,10 @@ class Tuned:
     """The best first, who was dropped or failed last."""
     sentences: tuple[str, ...]
     """What may be said of the winner, without full stops."""
+    conditions: tuple[str, ...]
+    """What contenders share, and in what they differ, without full stops."""
+    flags: tuple[Flag, ...]
+    """Contenders that did not train well."""
     spent: float
     """Seconds, over all calls."""
     judged: bool
@@ -93,8 +99,13 @@ def tune(
         write_atomic(out / STUDY, plan_text(race.plan_of_what_ran()))
         _refit(prepared, winner, state, clock, watcher, callbacks)
         state.write(out, clock)
-    lines, sentences = race.lines(winner), tuple(race.sentences(winner))
-    return Tuned(out, winner, plan.metric, lines, sentences, clock.spent(), judged=bool(race.entered))
+    lines, records = race.lines(winner), read_records(out)
+    flags = flags_of(record for record in records if record.contender != BASELINE)  # which is not meant to train
+    sentences = tuple(race.sentences(winner, flags))
+    conditions = tuple(conditions_of(records).lines())
+    return Tuned(
+        out, winner, plan.metric, lines, sentences, conditions, flags, clock.spent(), judged=bool(race.entered)
+    )
 
 
 def _refit(

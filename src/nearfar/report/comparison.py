@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from nearfar.errors import counted
 from nearfar.experiments.comparisons import Comparison
+from nearfar.experiments.conditions import differing_settings, flat
 from nearfar.experiments.records import untrained_notes
 from nearfar.experiments.statistics import Summary
 from nearfar.report import svg, tables
@@ -31,9 +31,6 @@ from nearfar.report.elements import (
 from nearfar.report.metrics import Metric, p_value
 from nearfar.report.sources import DataCell, Source
 
-NOT_SETTINGS = ("data.", "seed")
-"""Keys that vary from trial to trial and are shown elsewhere."""
-
 
 def provenance(source: Source) -> Markup:
     """What is needed to reproduce the results."""
@@ -46,10 +43,12 @@ def provenance(source: Source) -> Markup:
         ]
         seeds = f"Seeds {', '.join(map(str, plan.seeds))}; {counted(plan.folds, 'fold')}."
         parts += [tag("p", seeds), table(columns, rows)]
-    differing = _differing(source)
+    differing = {} if source.single else differing_settings(source.done)
     if differing:
         names = [name for name in source.contenders if any(record.contender == name for record in source.done)]
-        rows = [[tag("code", key), *(values.get(name, "–") for name in names)] for key, values in differing.items()]
+        rows = [
+            [tag("code", key), *(cut(values.get(name, "–"), 60) for name in names)] for key, values in differing.items()
+        ]
         parts += [table(strings("Setting", *names), rows), note("Settings in which the contenders differ.")]
     chosen = Counter(
         (record.cell, record.contender, json.dumps(record.settings, ensure_ascii=False))
@@ -70,35 +69,6 @@ def provenance(source: Source) -> Markup:
     if versions:
         parts.append(note(f"Computed with {', '.join(sorted(versions))}."))
     return join(*parts)
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested tables as dotted keys with their values in JSON.
-
-    >>> list(flat({"training": {"epochs": 3}, "seed": 2}))
-    [('training.epochs', '3'), ('seed', '2')]
-    """
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
-
-
-def _differing(source: Source) -> dict[str, dict[str, str]]:
-    """Keys that are not the same for all contenders, with the values of each."""
-    if source.single:
-        return {}
-    values: dict[str, dict[str, dict[str, None]]] = {}
-    for record in source.done:
-        for key, value in flat(record.recipe):
-            if not key.startswith(NOT_SETTINGS):
-                values.setdefault(key, {}).setdefault(record.contender, {})[value] = None
-    shown = {
-        key: {name: cut(" | ".join(each), 60) for name, each in by_name.items()} for key, by_name in values.items()
-    }
-    names = {record.contender for record in source.done}
-    return {key: each for key, each in shown.items() if len(set(each.values())) > 1 or each.keys() != names}
 
 
 HEADED = 3
@@ -136,7 +106,14 @@ def scores(source: Source) -> Markup | Missing:
         remark += f"; ▲ and ▼: significantly better or worse than {baseline}"
     marked = join(baseline, " ", tag("span", "baseline", class_="role"))
     columns = strings("Data") + numbers("Texts", "Classes", marked, *others)
-    return join(table(columns, rows, foot), note(f"{remark}."), *map(note, untrained_notes(source.done)))
+    untrained = map(note, untrained_notes(source.done))
+    return join(before_scores(source), table(columns, rows, foot), note(f"{remark}."), *untrained)
+
+
+def before_scores(source: Source) -> Markup:
+    """What contenders share, in what they differ, and which of them did not train well."""
+    lines = tables.before_scores(source)
+    return join(*(tag("p", line, class_="flag" if line.startswith("Flagged") else "note") for line in lines))
 
 
 def differences(source: Source) -> Markup | Missing:
@@ -285,7 +262,8 @@ def _single_scores(source: Source) -> Markup:
         [name, *(f"{record.scores[name]:.4f}" if name in record.scores else "–" for record in source.done)]
         for name in names
     ]
-    body = table(strings("Score") + numbers(*(record.data for record in source.done)), rows)
+    scores = table(strings("Score") + numbers(*(record.data for record in source.done)), rows)
+    body = before_scores(source) + scores
     if any(record.untrained for record in source.done):
         body += note("The untrained encoder was kept: no trained weights had a better score on the dev rows.")
     if not source.means:

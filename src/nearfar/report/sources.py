@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 from nearfar.data import Records
 from nearfar.errors import OutputError
-from nearfar.experiments.comparisons import ComparisonSettings, Family, compare_all
+from nearfar.experiments.comparisons import Comparison, ComparisonSettings, Family, compare_all
+from nearfar.experiments.conditions import Conditions, conditions_of
 from nearfar.experiments.records import (
     STUDY,
     DataSet,
@@ -27,6 +28,7 @@ from nearfar.experiments.records import (
     scores_of,
 )
 from nearfar.experiments.statistics import Summary, summarize
+from nearfar.experiments.training_checks import Flag, doubts, flags_of
 from nearfar.report.analysis import Curve, Prediction, thinned
 from nearfar.report.metrics import Metric
 
@@ -241,6 +243,20 @@ class Source:
             planned.setdefault(cell_name(cell.data, cell.limit), set()).add((cell.seed, cell.fold))
         settings = ComparisonSettings(better=self.metric.better)
         return compare_all(scores_of(self.done), baseline=self.plan.baseline, planned=planned, settings=settings)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """What the contenders share, and in what they differ."""
+        return Conditions((), {}) if self.single else conditions_of(self.done)
+
+    @cached_property
+    def flags(self) -> tuple[Flag, ...]:
+        """Contenders that did not train well, and on which data."""
+        return flags_of(self.done)
+
+    def doubts(self, comparison: Comparison) -> list[str]:
+        """What is known against a comparison."""
+        return doubts(self.flags, comparison.data, comparison.contender, comparison.baseline)
 
     def with_data(self, record: Record, records: Records, *, first: bool = False) -> Source:
         """The source with one more data set, and the record on it."""

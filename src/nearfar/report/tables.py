@@ -19,7 +19,8 @@ from nearfar.report.sources import DataCell, Source
 
 FORMATS = ("markdown", "csv", "latex")
 CSV_COLUMNS = (
-    "data", "limit", "training_texts", "classes", "metric", "contender", "baseline", "runs", "mean", "sd", "pairs",
+    "data", "limit", "training_texts", "classes", "metric", "contender", "baseline", "settings", "flags", "runs",
+    "mean", "sd", "pairs",
     "difference", "low", "high", "p", "holm_p", "wilcoxon_p", "bootstrap_low", "bootstrap_high", "wins", "ties",
     "losses", "missing", "verdict",
 )  # fmt: skip
@@ -93,8 +94,11 @@ def difference_row(one: Comparison, metric: Metric) -> list[str]:
 
 def sentences(source: Source) -> list[str]:
     """The verdicts in words: over all data sets first, then on each."""
-    verdicts = [verdict(one, scale=source.metric.scale) for one in comparisons(source)]
-    return [_sentence(text) for text in [*map(overall, source.families), *verdicts]]
+    verdicts = [verdict(one, scale=source.metric.scale, doubts=source.doubts(one)) for one in comparisons(source)]
+    families = [
+        overall(family, [one.data for one in family.comparisons if source.doubts(one)]) for family in source.families
+    ]
+    return [sentence(text) for text in [*families, *verdicts]]
 
 
 def conclusion(source: Source) -> list[str]:
@@ -171,23 +175,32 @@ def render(source: Source, form: str) -> str:
     return {"markdown": markdown, "csv": as_csv, "latex": latex}[form](source)
 
 
+def before_scores(source: Source) -> list[str]:
+    """What contenders share, in what they differ, and which of them did not train well."""
+    flags = dict.fromkeys(flag.what if source.single else flag.sentence for flag in source.flags)
+    return [*map(sentence, source.conditions.lines()), *(f"Flagged: {text}." for text in flags)]
+
+
 def markdown(source: Source) -> str:
-    """Scores, differences and verdicts."""
-    text = [f"# {_md(source.plan.name)}", "", _md(_legend(source)), "", *_md_table(_score_grid(source))]
+    """Conditions, scores, differences and verdicts."""
+    before = [f"- {_md(line)}" for line in before_scores(source)]
+    text = [f"# {_md(source.plan.name)}", "", *before, *([""] if before else []), _md(_legend(source)), ""]
+    text += _md_table(_score_grid(source))
     differences = _difference_grid(source)
     if differences is not None:
         about = (
             f"Difference to {_md(source.plan.baseline)}, paired by seed and fold, with its 95 % interval "
             f"({t_test(source)}; p after Holm's correction over the data sets)."
         )
-        verdicts = [f"- {_md(sentence)}" for sentence in sentences(source)]
+        verdicts = [f"- {_md(line)}" for line in sentences(source)]
         text += ["", about, "", *_md_table(differences), "", *verdicts]
     return "\n".join(text) + "\n"
 
 
 def latex(source: Source) -> str:
     """Two tabulars for the booktabs package."""
-    text = [f"% {_tex(_legend(source))} Needs \\usepackage{{booktabs}}.", *_tabular(_score_grid(source))]
+    text = [f"% {_tex(line)}" for line in before_scores(source)]
+    text += [f"% {_tex(_legend(source))} Needs \\usepackage{{booktabs}}.", *_tabular(_score_grid(source))]
     differences = _difference_grid(source)
     if differences is not None:
         about = f"% Difference to {_tex(source.plan.baseline)}, 95 \\% interval: {t_test(source)},"
@@ -208,10 +221,15 @@ def as_csv(source: Source) -> str:
                 texts = round(float(np.mean([record.texts for record in runs]))) or None
                 classes = len(source.labels(line.cell)) or None
                 row: list[object] = [*line.cell, texts, classes, runs[0].metric, contender, source.plan.baseline]
+                row += [source.conditions.of(contender), _signs(source, line.cell.name, contender)]
                 row += [score.n, score.mean, score.sd if score.n > 1 else None]
                 one = known.get((line.cell.name, contender))
                 writer.writerow(row + ([None] * (len(CSV_COLUMNS) - len(row)) if one is None else _numbers(one)))
     return out.getvalue()
+
+
+def _signs(source: Source, data: str, contender: str) -> str:
+    return "; ".join(flag.sign for flag in source.flags if (flag.data, flag.contender) == (data, contender))
 
 
 def _numbers(one: Comparison) -> list[object]:
@@ -220,9 +238,9 @@ def _numbers(one: Comparison) -> list[object]:
     return [*row, one.wins, one.ties, one.losses, one.missing, short_verdict(one)]
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """With a capital and a full stop; a contender's name keeps its spelling."""
-    ours = text.startswith(("of ", "no ", "too "))
+    ours = text.startswith(("of ", "no ", "too ", "flagged ", "the same ", "not the "))
     return f"{text[0].upper() if ours else text[0]}{text[1:]}."
 
 

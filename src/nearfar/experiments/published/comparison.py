@@ -12,6 +12,7 @@ from nearfar.experiments.comparisons import Comparison, compare_all, verdict
 from nearfar.experiments.published import Paper, PublishedTable
 from nearfar.experiments.records import STUDY, Record, read_plan, read_records, untrained_notes
 from nearfar.experiments.statistics import corrected_t_test
+from nearfar.experiments.training_checks import doubts, flags_of
 
 HEAD = (
     *("data", "score", "contender", "our baseline", "our contender", "our difference"),
@@ -34,6 +35,8 @@ class Line:
     """Ours, as fractions; None where it was not run."""
     published: tuple[float, float] | None
     """Of the baseline and of the contender; None where the paper has none."""
+    doubts: tuple[str, ...] = ()
+    """What is known against our comparison: a side that did not train well."""
 
     @property
     def ours(self) -> tuple[float, float] | None:
@@ -79,7 +82,8 @@ class Line:
             *(self.data, self.metric, self.contender, *_pair(self.ours, self.scale)),
             *(_number(self.difference, self.scale, sign=True), *_pair(self.published, self.scale)),
             _number(self.published_difference, self.scale, sign=True),
-            *("–" if self.agrees is None else "yes" if self.agrees else "no", self.word),
+            "–" if self.agrees is None else "yes" if self.agrees else "no",
+            f"{self.word} (flagged)" if self.doubts else self.word,
         ]
 
 
@@ -98,6 +102,7 @@ def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
             for cell in read_plan(folder).cells:
                 planned.setdefault(cell.data, set()).add((cell.seed, cell.fold))
     lines: list[Line] = []
+    flags = flags_of(records)
     for metric, rows in table.published.items():
         scores = {
             (record.data, record.contender, record.seed, record.fold): record.scores[metric]
@@ -114,7 +119,9 @@ def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
                 if name != table.baseline:
                     figures = (theirs[table.baseline], theirs[name]) if name in theirs else None
                     one = compared.get((data, name))
-                    lines.append(Line(data, metric, name, table.baseline, table.scale, one, figures))
+                    cells = {record.cell for record in records if record.data == data}
+                    known = tuple(each for cell in cells for each in doubts(flags, cell, name, table.baseline))
+                    lines.append(Line(data, metric, name, table.baseline, table.scale, one, figures, known))
     return lines
 
 
@@ -196,7 +203,11 @@ def _mean_of(runs: Sequence[Record], when: str, measure: str) -> float | None:
 
 def verdicts(lines: Sequence[Line]) -> list[str]:
     """What may be said of each of our differences."""
-    return [f"{line.metric}: {verdict(line.comparison, scale=line.scale)}." for line in lines if line.comparison]
+    return [
+        f"{line.metric}: {verdict(line.comparison, scale=line.scale, doubts=line.doubts)}."
+        for line in lines
+        if line.comparison
+    ]
 
 
 def as_markdown(
