@@ -15,7 +15,7 @@ import pytest
 from nearfar.data import RowType, read
 from nearfar.errors import DataError, SettingError
 from nearfar.experiments.plan import plan_study
-from nearfar.experiments.published import FOLDER, PublishedTable, find_paper, find_table, papers
+from nearfar.experiments.published import FOLDER, PublishedTable, find_figure, find_paper, find_table, papers
 from nearfar.experiments.published.comparison import HEAD, Line, as_markdown, beside, conclusion, verdicts
 from nearfar.experiments.published.table_data import DataFolder, TableOptions, store_rows
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
@@ -74,13 +74,13 @@ def test_every_study_file_belongs_to_a_table_and_the_other_way_round():
     there = {str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.toml")}
     together = {table.tasks for paper in papers() for table in paper.tables if table.tasks is not None}
     assert there == {name for _, _, name in STUDIES} | together
-    assert len(there) == 26
+    assert len(there) == 27
     assert {paper.name: len(paper.tables) for paper in papers()} == {
-        "batch-softmax": 5, "label-aware": 3, "mirror": 6, "multi-task": 1, "simcse": 2,
+        "batch-softmax": 5, "label-aware": 4, "mirror": 6, "multi-task": 1, "simcse": 2,
         "triple-entropy": 5,
     }  # fmt: skip
-    assert {paper.name: len(paper.absent) for paper in papers() if paper.absent} == {
-        "label-aware": 1,
+    assert {paper.name: [figure.tables for figure in paper.figures] for paper in papers() if paper.figures} == {
+        "triple-entropy": [("2", "3", "4", "5")],
     }  # fmt: skip
 
 
@@ -156,19 +156,12 @@ def test_papers_and_tables_go_by_several_names():
         find_table(paper, "9")
     with pytest.raises(SettingError, match="name a table of triple-entropy with --table; there are: 2, 3"):
         find_table(paper, None)
-    with pytest.raises(SettingError, match=r"table classes of label-aware .* is not there yet: .*Instead: nearfar rep"):
-        find_table(find_paper("label-aware"), "classes")
+    with pytest.raises(SettingError, match="triple-entropy has no figure '3'; there are: 2"):
+        find_figure(paper, "3")
+    with pytest.raises(SettingError, match="mirror has no figure '2'; it has none over several tables"):
+        find_figure(find_paper("mirror"), "2")
     with pytest.raises(SettingError, match="there are: words, masking-dropout, negatives"):
         find_table(find_paper("mirror-bert"), None)
-
-
-def test_what_cannot_be_run_names_commands_that_can():
-    """Each is another table that is there."""
-    commands = [line.split() for paper in papers() for absent in paper.absent for line in absent.instead]
-    assert len(commands) == 1
-    for words in commands:
-        assert words[:2] == ["nearfar", "reproduce"]
-        find_table(find_paper(words[2]), words[4])
 
 
 # Study files for the data that is there
@@ -404,7 +397,7 @@ def test_nothing_at_all_is_an_error_that_names_everything(tmp_path):
     with pytest.raises(DataError, match="there is no such folder"):
         prepare(DataFolder(paper, find_table(paper, "6"), tmp_path / "nowhere"), tmp_path / "out")
     with pytest.raises(
-        SettingError, match=r"no settings 'traind'; there are: published, trained, mean\. Did you mean 'trained'"
+        SettingError, match=r"no settings 'traind'; there are: published, trained, mean, grid\. Did you mean 'trained'"
     ):
         prepare(DataFolder(paper, find_table(paper, "6"), tmp_path), tmp_path / "out", TableOptions(settings="traind"))
 
@@ -584,15 +577,14 @@ def test_a_dry_run_plans_and_writes_nothing(done, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_the_list_has_every_table_and_why_some_are_not_there():
+def test_the_list_has_every_table_and_figure():
     status, out, _ = command("--list")
     assert status == 0
     for paper, table in TABLES:
         assert f"{paper.name}: {paper.title}" in out
         assert f"  --table {table.number}: {table.title}" in out
     assert "  --table 3: accuracy of SST and Quora, Pearson of STS and their mean" in out
-    assert out.count("not there yet") == 1
-    assert out.count("instead: ") == 1
+    assert "  --figure 2: gain of TripleEntropy against the size of the data set" in out
     status, out, _ = command("lcl", "--list")
     assert out.splitlines()[0].startswith("label-aware: ")
     assert "triple" not in out

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.experiments.local_executor import LocalExecutor
-    from nearfar.experiments.published import Paper, PublishedTable
+    from nearfar.experiments.published import Figure, Paper, PublishedTable
     from nearfar.experiments.published.comparison import Line
     from nearfar.experiments.published.table_data import DataFolder, TableOptions
     from nearfar.experiments.records import Record
@@ -32,6 +32,12 @@ def reproduce(
         str | None, typer.Argument(help="A paper; --list shows all.", metavar="PAPER", show_default=False)
     ] = None,
     table: Annotated[str | None, typer.Option("--table", metavar="N", help="Which of its tables.")] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            "--figure", metavar="N", help="A figure over several tables: runs them all, or what is left of them."
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the papers and their tables, and stop.")] = False,
     data: Annotated[
         Path | None,
@@ -53,7 +59,7 @@ def reproduce(
         str,
         typer.Option(
             help="published for those of the paper; triple-entropy and multi-task also have trained, triple-entropy, "
-            "mirror, multi-task and simcse mean."
+            "mirror, multi-task and simcse mean, triple-entropy grid (its search of 4,900 points)."
         ),
     ] = "published",
     seeds: Annotated[
@@ -78,7 +84,7 @@ def reproduce(
     ] = False,
 ) -> None:
     """Run a published table again, on your data and encoder, and print ours beside the published figures."""
-    from nearfar.experiments.published import find_paper, find_table
+    from nearfar.experiments.published import find_figure, find_paper, find_table
 
     if list_:
         _list(paper)
@@ -86,7 +92,10 @@ def reproduce(
     if paper is None:
         raise SettingError("name a paper; 'nearfar reproduce --list' shows all papers and their tables.")
     known = find_paper(paper)
-    chosen = find_table(known, table)
+    if figure is not None and table is not None:
+        raise SettingError("--figure runs the tables that it is made of; give --table or --figure.")
+    drawn = None if figure is None else find_figure(known, figure)
+    tables = [find_table(known, number) for number in (drawn.tables if drawn is not None else (table,))]
     if data is None:
         raise SettingError("where is the data? Name its folder with --data, or by the variable NEARFAR_DATA.")
     from nearfar.experiments.local_executor import LocalExecutor
@@ -105,16 +114,64 @@ def reproduce(
         from nearfar.encoding.pretrained import find
 
         find(encoder)  # one that is none would fail in every trial
-    folder = out or Path("reproduced") / f"{known.name}-{chosen.number}"
+    executor = LocalExecutor(workers)
+    if drawn is not None:
+        _figure(known, drawn, data, out or Path("reproduced"), options, executor, retry_failed, dry_run)
+        return
+    (chosen,) = tables
     run = _run if chosen.tasks is None else _together
-    source, executor = DataFolder(known, chosen, data), LocalExecutor(workers)
-    run(source, folder, options, executor, retry_failed=retry_failed, dry_run=dry_run)
+    folder = out or Path("reproduced") / f"{known.name}-{chosen.number}"
+    run(DataFolder(known, chosen, data), folder, options, executor, retry_failed=retry_failed, dry_run=dry_run)
+
+
+def _figure(
+    paper: Paper,
+    figure: Figure,
+    data: Path,
+    out: Path,
+    options: TableOptions,
+    executor: LocalExecutor,
+    retry_failed: bool,
+    dry_run: bool,
+) -> None:
+    """Run the tables of a figure, each in the folder it has by itself, and draw them as one page."""
+    from nearfar.cli.study_actions import say
+    from nearfar.experiments.published import find_table
+    from nearfar.experiments.published.figures import as_markdown, conclusion, gains
+    from nearfar.experiments.published.table_data import DataFolder, write_text
+    from nearfar.experiments.records import STUDY
+    from nearfar.report import read_source, render_page
+    from nearfar.report.sources import merged
+
+    folders: dict[str, list[Path]] = {}
+    notes = []
+    for number in figure.tables:
+        source = DataFolder(paper, find_table(paper, number), data)
+        try:
+            folders[number] = _run(
+                source, out / f"{paper.name}-{number}", options, executor, retry_failed=retry_failed, dry_run=dry_run
+            )
+        except DataError as error:
+            notes += [f"table {number}: {problem}" for problem in error.problems]
+    _say([f"note: {note}" for note in notes])
+    if not folders:
+        raise SettingError(f"no table of figure {figure.number} can be run with this data; the reasons are above.")
+    if dry_run:
+        return
+    points = gains(paper, figure, folders)
+    for sentence in conclusion(points):
+        say(_console(), sentence)
+    page, text = (out / f"{paper.name}-figure-{figure.number}{ending}" for ending in (".html", ".md"))
+    studies = [read_source(folder) for places in folders.values() for folder in places if (folder / STUDY).is_file()]
+    write_text(page, render_page(merged(studies, f"{paper.name}, figure {figure.number}")))
+    write_text(text, as_markdown(paper, figure, points, notes))
+    _say([f"written to {page} and {text}"])
 
 
 def _run(
     data: DataFolder, out: Path, options: TableOptions, executor: LocalExecutor, *, retry_failed: bool, dry_run: bool
-) -> None:
-    """A table of studies."""
+) -> list[Path]:
+    """A table of studies; returns their folders."""
     from nearfar.experiments.published.comparison import as_markdown, beside, beyond
     from nearfar.experiments.published.table_data import write_text
     from nearfar.experiments.reproduce import prepare
@@ -129,9 +186,9 @@ def _run(
     if len(refused) == len(prepared.studies):
         raise DataError([problem for problems in refused for problem in problems])
     _say([f"note: not run: {problem}" for problems in refused for problem in problems])
-    if dry_run:
-        return
     folders = [ready.folder for ready in prepared.studies]
+    if dry_run:
+        return folders
     lines, more = beside(table, folders), beyond(table, folders)
     if all(line.comparison is None for line in lines):
         raise SettingError(
@@ -142,6 +199,7 @@ def _run(
     notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
     write_text(out / RESULT, as_markdown(paper, table, lines, notes, more))
     _say([f"written to {out / RESULT}; a page of a study: nearfar report {prepared.studies[0].folder}"])
+    return folders
 
 
 def _together(
@@ -225,7 +283,7 @@ def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequ
     from rich.table import Column, Table
 
     from nearfar.cli.study_actions import say
-    from nearfar.experiments.published.comparison import HEAD, WORDS, conclusion
+    from nearfar.experiments.published.comparison import HEAD, WORDS, averages, conclusion
 
     console = _console()
     title = f"{paper.name}, table {table.number}: {table.title}; baseline {table.baseline}"
@@ -237,13 +295,16 @@ def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequ
             shown.add_section()
         shown.add_row(*line.cells())
         before = (line.metric, line.data)
+    shown.add_section()
+    for cells in averages(lines):
+        shown.add_row(*cells)
     console.print(shown)
     for sentence in (*conclusion(lines), *more):
         say(console, sentence)
 
 
 def _list(name: str | None) -> None:
-    """All tables of all papers, or of one; those that cannot be run with the reason, and what to do instead."""
+    """All tables and figures of all papers, or of one."""
     from nearfar.experiments.published import find_paper, papers, study_values
 
     for paper in papers() if name is None else [find_paper(name)]:
@@ -253,10 +314,8 @@ def _list(name: str | None) -> None:
                 entry["name"] for name in table.studies for entry in study_values(name)["data"]
             )
             typer.echo(f"  --table {table.number}: {table.title}; {sets}")
-        for absent in paper.absent:
-            typer.echo(f"  {absent.number}, not there yet: {absent.title}; {absent.why}")
-            for line in absent.instead:
-                typer.echo(f"      instead: {line}")
+        for figure in paper.figures:
+            typer.echo(f"  --figure {figure.number}: {figure.title}")
 
 
 def _seeds(given: str | None) -> tuple[int, ...] | None:

@@ -15,7 +15,6 @@ from typing import Any
 from nearfar.data import Records
 from nearfar.errors import NearfarError
 from nearfar.experiments.records import Record, read_journal
-from nearfar.experiments.search import resolved_recipe
 from nearfar.experiments.study_schema import Contender
 from nearfar.experiments.trial import Trial
 from nearfar.recipe import Recipe
@@ -64,6 +63,8 @@ def equal_conditions(
         trial_of: the trial of a contender on one part of a data set.
         rows_of: the training rows of such a trial.
     """
+    from nearfar.experiments.search import resolved_recipe  # loads torch, which a report does not need
+
     own: dict[str, _Own] = {}
     for contender in contenders:
         if contender.untrained is None and not contender.values.get("stage"):
@@ -296,7 +297,8 @@ def _shared(
         return None if only is None else only.strip('"')
 
     if steps and "optimizer steps" not in differing:
-        yield f"{_range([number for cell in steps.values() for number in cell.values()])} optimizer steps"
+        numbers = [number for cell in steps.values() for number in cell.values()]
+        yield f"{_range(numbers)} optimizer {'step' if max(numbers) == 1 else 'steps'}"
     if (size := value("batches.size")) is not None:
         shuffle = value("batches.shuffle")
         yield f"batches of {size}" + ("" if shuffle is None else f" ({shuffle})")

@@ -20,8 +20,8 @@ from nearfar.experiments.records import Record, read_journal
 Sign = Literal["flat loss", "at chance", "still rising"]
 LEAST_FALL = 0.1
 """A loss is flat that falls by less than this share of what it was at first."""
-LEAST_STEPS, LEAST_EVALUATIONS = 4, 3
-"""Fewer say nothing."""
+LEAST_STEPS, LEAST_EVALUATIONS, LEAST_TESTED = 4, 3, 20
+"""Fewer steps, evaluations or test rows say nothing."""
 STILL_RISING = 0.1
 """A dev score still rises if its last gain is more than this share of all that was gained."""
 LEAST_GAIN = 0.005
@@ -156,12 +156,12 @@ def _dev_scores(journal: Sequence[Entry]) -> list[float]:
 def _at_chance(runs: Sequence[Record]) -> str | None:
     """Whether the mean score of the runs is within what guessing gives."""
     known = [(run.scores[name], chance(run)) for run in runs if (name := _score_name(run)) is not None]
-    if not known:
+    tested = sum(run.test for run in runs if run.seed == runs[0].seed)
+    if not known or tested < LEAST_TESTED:
         return None
     score, level, deviation = (
         fmean(values) for values in zip(*((score, *guess) for score, guess in known), strict=True)
     )
-    tested = sum(run.test for run in runs if run.seed == runs[0].seed) or 1
     if score > level + LIKELY * deviation / math.sqrt(tested):
         return None
     guess = "always naming the most frequent class" if runs[0].labels else "chance"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 from nearfar.data import Records
-from nearfar.errors import OutputError
+from nearfar.errors import OutputError, SettingError
 from nearfar.experiments.comparisons import Comparison, ComparisonSettings, Family, compare_all
 from nearfar.experiments.conditions import Conditions, conditions_of
 from nearfar.experiments.records import (
@@ -319,6 +319,32 @@ def read_source(folder: Path) -> Source:
         f"{folder}: neither a study ({STUDY}) nor a finished run ({METRICS}) is in the folder; give the folder that "
         "'nearfar study run' or 'nearfar train --out' wrote."
     )
+
+
+def merged(sources: Sequence[Source], name: str) -> Source:
+    """Several studies of the same contenders, metric and baseline as one: data sets of all, corrected together."""
+    first = sources[0].plan
+    for other in sources[1:]:
+        for what, ours, theirs in (
+            ("baseline", first.baseline, other.plan.baseline),
+            ("metric", first.metric, other.plan.metric),
+        ):
+            if ours != theirs:
+                raise SettingError(
+                    f"{first.name} and {other.plan.name} have different values of {what} ({ours} and {theirs}), so "
+                    "they cannot be shown as one study."
+                )
+    plans = [source.plan for source in sources]
+    plan = replace(
+        first,
+        name=name,
+        seeds=tuple(dict.fromkeys(seed for plan in plans for seed in plan.seeds)),
+        folds=max(plan.folds for plan in plans),
+        data=tuple(data for plan in plans for data in plan.data),
+        contenders={name: changes for plan in plans for name, changes in plan.contenders.items()},
+        cells=tuple(cell for plan in plans for cell in plan.cells),
+    )
+    return Source(plan, tuple(record for source in sources for record in source.records))
 
 
 def _read_run(folder: Path) -> Source:

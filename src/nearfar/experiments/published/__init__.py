@@ -7,7 +7,7 @@ Each paper is a TOML file beside this one, and its study files are in the folder
     [settings.NAME]           other settings than the paper's: recipe tables, and those of contenders
     [data.NAME]               what a data set is, its dev file, and what is made of its rows
     [[table]]                 a table that can be run: its studies, and its figures by score, data set and contender
-    [[absent]]                a table that cannot be run by a study, why, and what to do instead
+    [[figure]]                a figure over several tables
 """
 
 from __future__ import annotations
@@ -83,14 +83,12 @@ class PublishedTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Absent:
-    """A table that studies cannot run."""
+class Figure:
+    """The gain of the contenders of several tables against the size of their data sets."""
 
     number: str
     title: str
-    why: str
-    instead: tuple[str, ...] = ()
-    """Commands, in the folder of the source code."""
+    tables: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +100,7 @@ class Paper:
     cite: str
     aliases: tuple[str, ...] = ()
     tables: tuple[PublishedTable, ...] = ()
-    absent: tuple[Absent, ...] = ()
+    figures: tuple[Figure, ...] = ()
     data: dict[str, DataSpec] = field(default_factory=dict)
     instead: dict[str, tuple[str, ...]] = field(default_factory=dict)
     settings: dict[str, Values] = field(default_factory=dict)
@@ -132,13 +130,16 @@ def find_table(paper: Paper, number: str | None) -> PublishedTable:
     wanted = ROMAN.get(number.lower(), number.lower())
     if wanted in ready:
         return ready[wanted]
-    for absent in paper.absent:
-        if absent.number == wanted:
-            remedy = f" Instead: {'; '.join(absent.instead)}" if absent.instead else ""
-            raise SettingError(
-                f"table {wanted} of {paper.name} ({absent.title}) is not there yet: {absent.why}.{remedy}"
-            )
     raise SettingError(f"{paper.name} has no table {number!r}; {listed}.{did_you_mean(wanted, list(ready))}")
+
+
+def find_figure(paper: Paper, number: str) -> Figure:
+    """A figure by its number."""
+    ready = {figure.number: figure for figure in paper.figures}
+    if number not in ready:
+        listed = f"there are: {', '.join(ready)}" if ready else "it has none over several tables"
+        raise SettingError(f"{paper.name} has no figure {number!r}; {listed}. --list says what they are.")
+    return ready[number]
 
 
 def study_values(name: str) -> Values:
@@ -154,7 +155,7 @@ def _paper(path: Path) -> Paper:
         cite=values["cite"],
         aliases=tuple(values.get("aliases", ())),
         tables=tuple(PublishedTable(**_tuples(each)) for each in values.get("table", ())),
-        absent=tuple(Absent(**_tuples(each)) for each in values.get("absent", ())),
+        figures=tuple(Figure(**_tuples(each)) for each in values.get("figure", ())),
         data={name: DataSpec(**_tuples(each)) for name, each in values.get("data", {}).items()},
         instead=_tuples(values.get("instead", {})),
         settings=values.get("settings", {}),

@@ -125,6 +125,42 @@ def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
     return lines
 
 
+def averages(lines: Sequence[Line]) -> list[list[str]]:
+    """The means over the data sets, of each side, as cells under ``HEAD``: where there are two data sets or more.
+
+    Ours are over the data sets that were run, with the published figures of the same ones; where some were not, another
+    line has the published means over all.
+    """
+    rows = []
+    for metric, name in dict.fromkeys((line.metric, line.contender) for line in lines):
+        same = [line for line in lines if (line.metric, line.contender) == (metric, name)]
+        ran = [line for line in same if line.ours is not None]
+        printed = [line for line in same if line.published is not None]
+        if len(ran) > 1:
+            rows.append(_average(ran, ours=True))
+        if len(printed) > 1 and len(printed) != len(ran):
+            rows.append(_average(printed, ours=False))
+    return rows
+
+
+def _average(lines: Sequence[Line], *, ours: bool) -> list[str]:
+    """One line of cells; the published side is left out where one of the data sets has no published figure."""
+    first = lines[0]
+    sides: list[tuple[float, float] | None] = []
+    for values in ([line.ours if ours else None for line in lines], [line.published for line in lines]):
+        known = [value for value in values if value is not None]
+        complete = len(known) == len(lines)
+        sides.append((fmean(base for base, _ in known), fmean(other for _, other in known)) if complete else None)
+    gains = [None if side is None else side[1] - side[0] for side in sides]
+    mine, theirs = gains
+    both = mine is not None and theirs is not None and bool(round(mine, 9)) and bool(round(theirs, 9))
+    agree = "–" if not both else "yes" if (mine or 0) * (theirs or 0) > 0 else "no"
+    cells = [f"mean of {len(lines)}", first.metric, first.contender]
+    for side, gain in zip(sides, gains, strict=True):
+        cells += [*_pair(side, first.scale), _number(gain, first.scale, sign=True)]
+    return [*cells, agree, "–"]
+
+
 def conclusion(lines: Sequence[Line]) -> list[str]:
     """What the table comes to: in how many differences the signs agree, and the means of the differences."""
     both = [line for line in lines if line.difference is not None and line.published_difference is not None]
@@ -215,7 +251,8 @@ def as_markdown(
 ) -> str:
     """The table, what it comes to, what else there is to say, and what is to be known about it."""
     sentences = (*conclusion(lines), *verdicts(lines), *more)
-    return markdown(paper, table, (HEAD, [line.cells() for line in lines]), sentences, notes)
+    rows = [*(line.cells() for line in lines), *averages(lines)]
+    return markdown(paper, table, (HEAD, rows), sentences, notes)
 
 
 def markdown(
