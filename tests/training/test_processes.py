@@ -87,6 +87,13 @@ def three_tasks(folder: Path) -> dict[str, Any]:
     }
 
 
+def mixed_tasks(folder: Path) -> dict[str, Any]:
+    """Batches with rows of three tasks, some of them a single row, which one process has and the other has not."""
+    case = three_tasks(folder)
+    training = {"epochs": 2, "learning_rate": 1e-3, "precision": "fp32"}
+    return {**case, "schedule": {"kind": "mixed"}, "training": training, "stage": []}
+
+
 def resumed_command(folder: Path) -> dict[str, Any]:
     """A run on dev data, and the same command again with ``--resume``."""
     words = ["train", str(write_texts(folder / "train.csv", rows=43)), "--encoder", "toy", "--dev", "0.2", "--epochs"]
@@ -97,7 +104,7 @@ def resumed_command(folder: Path) -> dict[str, Any]:
 def write_cases(root: Path, *, chunked: bool) -> list[Path]:
     """A folder for each case; only in ``chunked`` ones a batch is encoded in parts."""
     folders = []
-    for name in (*OBJECTIVES, "tasks", "command", "texts"):
+    for name in (*OBJECTIVES, "tasks", "mixed", "command", "texts"):
         folder = root / name
         folder.mkdir()
         if name in OBJECTIVES:
@@ -107,7 +114,7 @@ def write_cases(root: Path, *, chunked: bool) -> list[Path]:
         elif name == "texts":
             case = {"texts": TEXTS}
         else:
-            case = three_tasks(folder) if name == "tasks" else resumed_command(folder)
+            case = {"tasks": three_tasks, "mixed": mixed_tasks, "command": resumed_command}[name](folder)
         (folder / CASE).write_text(json.dumps(case))
         folders.append(folder)
     return folders
@@ -184,6 +191,18 @@ def test_surgery_in_two_processes_is_that_of_one_on_the_whole_batch(alone, both)
                 assert other["conflicts"] == statistics["conflicts"]
             conflicts += statistics["conflicts"]
     assert conflicts > 0, "no two tasks were ever in conflict, so this test says nothing"
+    first, second = (load_file(two / f"rank-{rank}.safetensors") for rank in (0, 1))
+    assert all(first[name].equal(second[name]) for name in first)
+    weights = load_file(one / "rank-0.safetensors")
+    assert all((first[name] - weights[name]).abs().max() < 1e-3 for name in first)
+
+
+def test_mixed_batches_in_two_processes_are_those_of_one(alone, both):
+    one, two = result(alone, "mixed"), result(both, "mixed")
+    expected, entries = steps(one), steps(two)
+    assert len(expected) == len(entries) >= 8
+    assert any(task["rows"] == 1 for entry in entries for task in entry["tasks"].values())
+    assert [entry["loss"] for entry in entries] == pytest.approx([entry["loss"] for entry in expected], rel=1e-4)
     first, second = (load_file(two / f"rank-{rank}.safetensors") for rank in (0, 1))
     assert all(first[name].equal(second[name]) for name in first)
     weights = load_file(one / "rank-0.safetensors")

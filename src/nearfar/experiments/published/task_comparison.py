@@ -77,7 +77,17 @@ def task_tables(table: PublishedTable, lines: Sequence[TaskLine]) -> list[Cells]
         tables.append(Cells("results per task, by approach (figure 3)", ["approach", "runs", *_heads(dev)], rows))
     if table.test:
         tables.append(Cells("test rows", ["best on dev rows", "seeds", *_heads(dev)], [_test_row(table, lines, dev)]))
-    return tables
+    if any(line.published for line in lines):
+        return tables
+    return [
+        Cells(title, _without_published(head, head), [_without_published(head, row) for row in rows])
+        for title, head, rows in tables
+    ]
+
+
+def _without_published(head: Sequence[str], row: Sequence[str]) -> list[str]:
+    """The cells of a row without those of the paper, which has no figures."""
+    return [cell for name, cell in zip(head, row, strict=True) if not name.startswith("published ")]
 
 
 def _approach(name: str, members: Sequence[str], lines: Sequence[TaskLine], scores: Sequence[str]) -> list[str]:
