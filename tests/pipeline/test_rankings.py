@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 import torch
 
 from nearfar import recipe as recipes
+from nearfar.encoding import tokenize
 from nearfar.errors import DataError, SettingError
+from nearfar.evaluation import embed_table
 from nearfar.pipeline import train
 from nearfar.pipeline.encoder_run import EncoderPlan, plan_encoder_run
-from nearfar.pipeline.loaders import make_loader, scale_of, tokenized
+from nearfar.pipeline.loaders import by_anchor, distinct, make_loader, scale_of, tokenized
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.plan import open_encoder
+from nearfar.seeds import stream
 
 GRADES = (1, 4, 3, 2)
 
@@ -155,3 +159,77 @@ def test_dev_and_test_pairs_are_searched_for_in_a_corpus(tmp_path):
     labeled = write(tmp_path / "l.jsonl", [{"text": f"t {n}", "label": "ab"[n % 2]} for n in range(9)])
     with pytest.raises(SettingError, match=r"data\.corpus is searched for the right texts of pairs"):
         plan_encoder_run(build_recipe({"data": {"train": labeled, "corpus": data["corpus"]}}))
+
+
+ANCHOR = {"name": "pair-triplet", "negatives": "anchor"}
+
+
+def triplets_of(plan: EncoderPlan) -> tuple[list[tuple[str, ...]], Any, list[str]]:
+    """The triplets of a plan as texts, its loader, and the notes."""
+    built = open_encoder(plan.recipe.encoder, classes=None, seed=0)
+    pairs = tokenized(built, plan.data, plan.data.train, scale_of(plan.data))
+    rows, notes = by_anchor(pairs, plan.recipe.objective.does.threshold)
+    texts = distinct(plan.data.train.texts)[0]
+    columns = [[texts[place] for place in column.tolist()] for column in rows.columns]
+    return list(zip(*columns, strict=True)), make_loader(plan.parts[0], built, plan.data, rows), notes
+
+
+def slow_triplets(rows: list[dict[str, Any]], good: Any) -> list[tuple[str, str, str]]:
+    """Section 4, CQA-A: the pairs are grouped by their first element, the anchor."""
+    found = []
+    for query in dict.fromkeys(row["query"] for row in rows):
+        own = [row for row in rows if row["query"] == query]
+        found += [(query, one["doc"], other["doc"]) for one in own if good(one) for other in own if not good(other)]
+    return found
+
+
+def test_triplets_of_a_ranking_are_grouped_by_their_anchor(tmp_path):
+    """Each relevant document with each other one of the query; queries that lack either do not train."""
+    rows = [row for row in ranking(6) if row["query_id"] != "q3" or row["relevance"] < 3]
+    plan = planned(write(tmp_path / "r.jsonl", rows), ANCHOR, scale=[1, 4], relevant=3)
+    found, loader, notes = triplets_of(plan)
+    assert found == slow_triplets(rows, lambda row: row["relevance"] >= 3)
+    assert notes == ["20 triplets of 5 left texts; 1 without a positive or without a negative pair do not train"]
+    assert loader.targets is None
+    lines = {row["doc"]: line for line, row in enumerate(rows, 1)}
+    assert [lines[positive] for _, positive, _ in found] == list(loader.lines)
+    stage = plan.parts[0]
+    changed = replace(stage, recipe=replace(stage.recipe, batches=replace(stage.recipe.batches, shuffle="shingles")))
+    built = open_encoder(plan.recipe.encoder, classes=None, seed=0)
+    made, _ = by_anchor(tokenized(built, plan.data, plan.data.train, None))
+    batches = make_loader(changed, built, plan.data, made).sampler.batches(0)
+    assert sorted(row for batch in batches for row in batch) == list(range(20))
+
+
+def test_triplets_of_labeled_pairs_give_the_triplet_loss(tmp_path):
+    """The loss of the first step is that of the triplets alone: no right text of another row is a negative."""
+    rows = [{"query": f"left {n // 3}", "doc": f"right {n}", "label": int(n % 3 == 0)} for n in range(18)]
+    named = [{"text_a": row["query"], "text_b": row["doc"], "label": row["label"]} for row in rows]
+    file, objective = write(tmp_path / "p.jsonl", named), {**ANCHOR, "margin": 0.6}
+    found, _, notes = triplets_of(planned(file, objective))
+    assert found == slow_triplets(rows, lambda row: row["label"] == 1)
+    assert notes == ["12 triplets of 6 left texts"]
+    values = {"data": {"train": file, "dev": 0}, "encoder": {"name": "toy", "dropout": 0.0}, "objective": objective,
+              "batches": {"size": 64}, "training": {"epochs": 1, "precision": "fp32"}}  # fmt: skip
+    recipe = build_recipe(values)
+    train(recipe, tmp_path / "model")
+    journal = [json.loads(line) for line in (tmp_path / "model" / "journal.jsonl").read_text().splitlines()]
+    loss = next(entry["loss"] for entry in journal if entry["kind"] == "step")
+    names = sorted({text for triplet in found for text in triplet})
+    built = open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"))
+    vectors = embed_table(built.model, tokenize(built.tokenizer, [names], max_length=16), batch_size=8)
+    unit = {text: vector / np.linalg.norm(vector) for text, vector in zip(names, vectors, strict=True)}
+    gaps = [np.linalg.norm(unit[a] - unit[p]) - np.linalg.norm(unit[a] - unit[n]) for a, p, n in found]
+    assert loss == pytest.approx(np.mean([max(0, gap + 0.6) for gap in gaps]), abs=1e-5)
+
+
+def test_triplets_by_anchor_need_labeled_negatives(tmp_path):
+    positives = write(tmp_path / "p.jsonl", pairs(8))
+    with pytest.raises(SettingError, match="takes labeled negative pairs, and all of these pairs are positive"):
+        train(planned(positives, ANCHOR).given, tmp_path / "a")
+    lonely = write(tmp_path / "l.jsonl", [{"text_a": f"a {n}", "text_b": f"b {n}", "label": n % 2} for n in range(8)])
+    with pytest.raises(SettingError, match="none of the 8 left texts has both"):
+        train(planned(lonely, ANCHOR).given, tmp_path / "b")
+    blend = {"name": "blend", "parts": {"triplet": ANCHOR, "mse": {"name": "cosine-mse"}}}
+    with pytest.raises(SettingError, match="which have no labels for cosine-mse"):
+        planned(lonely, blend)

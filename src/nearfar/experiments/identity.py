@@ -26,6 +26,7 @@ IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 LATER: Mapping[str, object] = {
     "batches.neighbors": 5,
     "encoder.frozen": False,
+    "objective.pair-triplet.negatives": "batch",
     **{f"objective.{name}.class_weights": "none" for name in ("auto", "contrastive", "proxy-nca", "soft-triple")},
     **{f"objective.{name}.class_weights": "none" for name in ("supcon", "triplet")},
 }

@@ -28,7 +28,7 @@ class PairTriplet(PairObjective):
     triplets, those beyond the margin included, and zero if there are none.
 
     Reads:    pairs of texts, class 0 or 1 or none; or triplets of texts
-    Batches:  pairs grouped by anchor, with labeled or mined negatives
+    Batches:  triplets of labeled or mined negatives of the same anchor; large or hard batches for pairs
     Related:  :class:`BatchSoftmax` compares with all negatives at once
     Paper:    Weinberger et al. 2006; Chernyavskiy et al. 2022, arXiv:2110.15725, take a margin of 0.5
 

@@ -27,6 +27,7 @@ from nearfar.pipeline.loaders import (
     Rows,
     Scale,
     batch_notes,
+    by_anchor,
     check_targets,
     evaluation_rows,
     make_loader,
@@ -189,7 +190,11 @@ class EncoderRun:
         module, notes = self._loss_module(stage)
         if recipe.encoder.frozen:
             freeze_encoder(module)
-        loader = make_loader(stage, self.built, data, self.rows["train"])
+        rows, does = self.rows["train"], recipe.objective.does
+        if does.by_anchor:
+            rows, more = by_anchor(rows, does.threshold)
+            notes += more
+        loader = make_loader(stage, self.built, data, rows)
         notes += [*batch_notes(loader, recipe), *view_notes(loader, recipe, data, self.built)]
         settings = FitSettings(
             training=recipe.training,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ from nearfar.data import (
 from nearfar.data.corpora import Corpus, Judgments, judge
 from nearfar.encoding import Built, TokenTable, tokenize
 from nearfar.encoding.augment import Augment, TokenizedTexts, make_augment
-from nearfar.errors import SettingError
+from nearfar.errors import SettingError, counted
 from nearfar.evaluation import embed_table
 from nearfar.evaluation.evaluators import EvaluationRows, Truth
 from nearfar.evaluation.search import Search, positives_search
@@ -50,6 +51,7 @@ from nearfar.recipe.objectives import parts_of
 from nearfar.training import Loader
 
 EVALUATION_BATCH = 64
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Rows:
     targets: NDArray[np.float32] | None = None
     positive_above: float = 0.5
     """The target above which a pair is positive, unless an objective sets another threshold."""
+    origin: NDArray[np.int64] | None = None
+    """(n,) the row of the data that each row is made of; None: row i is row i."""
 
     @property
     def graded(self) -> bool:
@@ -212,6 +216,40 @@ def searches(built: Built, data: RunData, invalid: Literal["refuse", "drop"]) ->
     }
 
 
+def by_anchor(rows: Rows, threshold: float | None = None) -> tuple[Rows, list[str]]:
+    """Triplets of labeled pairs: each positive pair with each negative pair of the same left text; and notes.
+
+    Triplets stay as they are. Pairs with a target above the ``threshold``, or that of the rows, are positive.
+    """
+    if len(rows.columns) > 2:
+        return rows, []
+    if rows.targets is None:
+        raise SettingError(
+            'objective.negatives = "anchor" takes labeled negative pairs, and all of these pairs are positive; set '
+            '"batch", or mine negatives (nearfar mine).'
+        )
+    positive = rows.targets > (rows.positive_above if threshold is None else threshold)
+    anchors: dict[int, tuple[list[int], list[int]]] = {}
+    for row, (anchor, good) in enumerate(zip(rows.columns[0].tolist(), positive.tolist(), strict=True)):
+        anchors.setdefault(anchor, ([], []))[0 if good else 1].append(row)
+    pairs = [pair for both in anchors.values() for pair in product(*both)]
+    used = sum(bool(goods and bads) for goods, bads in anchors.values())
+    if not pairs:
+        raise SettingError(
+            'objective.negatives = "anchor" makes triplets of positive and negative pairs with the same left text, and '
+            f'none of the {counted(len(anchors), "left text")} has both; set "batch".'
+        )
+    good, bad = np.array(pairs, dtype=np.int64).T
+    left, right = rows.columns
+    triplets = Rows(
+        RowType.TRIPLETS, rows.table, (left[good], right[good], right[bad]), np.zeros(len(good), dtype=np.int64),
+        origin=good,
+    )  # fmt: skip
+    note = f"{counted(len(pairs), 'triplet')} of {counted(used, 'left text')}"
+    rest = len(anchors) - used
+    return triplets, [note + (f"; {rest:,} without a positive or without a negative pair do not train" if rest else "")]
+
+
 def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader:
     """The training rows of a stage, ready to train on."""
     recipe, does = stage.recipe, stage.recipe.objective.does
@@ -226,13 +264,18 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
         tokens=rows.table,
         labels=rows.labels,
         sampler=_sampler(stage, built, data, rows),
-        lines=tuple(data.train.lines),
+        lines=tuple(_of_rows(rows, data.train.lines)),
         source=data.train.source,
         columns=columns,
         targets=rows.targets,
         groups=groups,
         augment=_augment(does, built, data, rows),
     )
+
+
+def _of_rows(rows: Rows, values: Sequence[T]) -> Sequence[T]:
+    """The values of the data that the rows are made of."""
+    return values if rows.origin is None else [values[row] for row in rows.origin.tolist()]
 
 
 def _check_negatives(recipe: Recipe, rows: Rows) -> None:
@@ -387,7 +430,12 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
     ]  # both views are of one text
     if shuffle == "shingles":
         return ShingleSampler(
-            texts=texts, size=size, group=settings.group, shingle=settings.shingle_size, seed=seed, same=same
+            texts=_of_rows(rows, texts),
+            size=size,
+            group=settings.group,
+            shingle=settings.shingle_size,
+            seed=seed,
+            same=same,
         )
 
     def vectors() -> NDArray[np.float32]:

@@ -355,6 +355,8 @@ def build_loss(planned: PlannedTask, dim: int, seed: int) -> tuple[TaskLoss, lis
             raise SettingError(f"task {task.name!r}: {error}") from None
         rate = objective.learning_rate
         terms = [replace(term, learning_rate=term.learning_rate or rate) for term in terms]
+        if objective.does.by_anchor:
+            raise SettingError(f'task {task.name!r}: objective.negatives = "anchor" is not for tasks; set "batch".')
         _check_views(planned, terms)
         if graded and (wrong := graded_problems(planned.data.train, [objective])):
             raise DataError(wrong)

@@ -74,6 +74,8 @@ class Capabilities:
     """Whether a pair is either positive or negative, with no scores in between."""
     threshold: float | None = None
     """The target above which a pair is positive, where that is set; of the parts of a blend the lowest."""
+    by_anchor: bool = False
+    """Whether labeled pairs become triplets: each positive with each negative of the same left text."""
     needs_negatives: bool = False
     """Whether its settings are for rows with a negative each (triplets)."""
     projection: bool = False

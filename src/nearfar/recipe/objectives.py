@@ -98,6 +98,12 @@ class Blend(Objective):
             return f"objective.weights names {strange[0]!r}, which is no part; the parts are {known}."
         if not any(self.weights.get(name, 1.0) for name in self.parts):
             return "objective.weights are all zero, so nothing would be learned; give some part a weight."
+        apart = [name for name, part in self.parts.items() if not part.does.in_batch]
+        if apart and any(part.does.by_anchor for part in self.parts.values()):
+            return (
+                f'negatives = "anchor" makes triplets of pairs, which have no labels for {self.parts[apart[0]].name}; '
+                'set negatives = "batch", or train in stages.'
+            )
         return None
 
 

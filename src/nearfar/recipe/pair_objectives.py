@@ -108,7 +108,7 @@ class PairTriplet(Single):
     """Triplet loss: the right text of a pair should be nearer to the left one than a negative, by a margin.
 
     Formula:  L = mean [ d(q_i, a_i) - d(q_i, n) + margin ]+
-    Reads:    triplets; or pairs, whose negatives are the hardest right texts of the batch
+    Reads:    triplets; or pairs, whose negatives are the hardest right texts of the batch, or labeled ones
     Batches:  any for triplets; large or hard ones for pairs
     Related:  batch-softmax compares with the whole batch; triplet reads texts with classes
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
@@ -120,7 +120,18 @@ class PairTriplet(Single):
     distance: Annotated[Literal["euclidean", "squared", "cosine"], Key("The distance between two vectors.")] = (
         "euclidean"
     )
-    does = Capabilities(reads="pairs", in_batch=True, binary=True)
+    negatives: Annotated[
+        Literal["batch", "anchor"],
+        Key(
+            "The negatives of pairs: the nearest right text of the batch, or labeled negatives of the same left text, "
+            "each in a triplet with each of its positives."
+        ),
+    ] = "batch"
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="pairs", in_batch=True, binary=True, by_anchor=self.negatives == "anchor")
 
 
 @dataclass(frozen=True, kw_only=True)
