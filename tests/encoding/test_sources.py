@@ -285,7 +285,7 @@ def test_an_id_that_the_hub_does_not_give_comes_with_a_remedy(name, open_it):
         open_it(name)
     message = str(caught.value)
 
-    assert message.startswith(f"{name}: the encoder cannot be opened: ")
+    assert message.startswith(f"{name}: there is no such folder, and no such model in the local cache of the hub")
     assert message.endswith("Otherwise give the path of a folder, or 'minilm'.")
     assert "is the hub reachable?" in message
     assert "\n" not in message

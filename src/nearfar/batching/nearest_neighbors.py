@@ -182,7 +182,6 @@ def _faiss() -> Any:  # it has no types
             import faiss
     except ImportError as error:
         raise SettingError(
-            "grouping rows by their vectors needs faiss, which is not installed. "
-            "Install it with: pip install 'nearfar[pairs]'"
+            "grouping rows by their vectors needs faiss, which is not installed. Install it with: pip install faiss-cpu"
         ) from error
     return faiss

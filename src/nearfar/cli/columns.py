@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
-from nearfar.data import Layout, rows
+from nearfar.data import Layout, columns_of
 from nearfar.errors import NearfarError
 from nearfar.recipe import read_recipe
 from nearfar.recipe.tasks import has_tasks, read_task_recipe
@@ -22,11 +21,10 @@ def remembered(model: str, source: str, layout: Layout, *, task: str | None = No
     try:
         data = _data_of(recipe, task)
         names = {name: value for name in NAMED if (value := getattr(data, name, None)) is not None}
-        first = [values for _, values in islice(rows(source, problems=[]), 20)]
-    except NearfarError:  # reported where the file is read
+    except NearfarError:  # reported where the recipe is needed
         return layout
-    known = {name for values in first for name in values}
-    return replace(layout, **names) if names and known.issuperset(names.values()) else layout
+    fits = bool(names) and columns_of(source, layout).issuperset(names.values())
+    return replace(layout, **names) if fits else layout
 
 
 def _data_of(recipe: Path, task: str | None) -> object:

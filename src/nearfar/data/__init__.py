@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nearfar.data.checks import Examination, compare, examine
 from nearfar.data.memory import named_splits, read_memory
-from nearfar.data.readers import Stream, read, rows
+from nearfar.data.readers import Stream, columns_of, read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.row_types import RowType, row_type_of
 from nearfar.data.sources import samples
@@ -31,6 +31,7 @@ __all__ = [
     "Records",
     "RowType",
     "Stream",
+    "columns_of",
     "compare",
     "contradictions",
     "contradictions_message",

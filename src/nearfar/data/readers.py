@@ -63,6 +63,15 @@ def rows(
     return all_rows()
 
 
+def columns_of(source: str, layout: Layout = Layout(), base: Path | None = None) -> set[str]:  # noqa: B008  # frozen
+    """The names of the columns in the first rows of a source; none where it cannot be read."""
+    try:
+        first = list(islice(rows_of(locate(source, base), layout, Issues(source)), 20))
+    except DataError:  # reported where the source is read
+        return set()
+    return {name for _, values in first for name in values}
+
+
 def read(
     source: str,
     layout: Layout = Layout(),  # noqa: B008  # frozen

@@ -98,6 +98,7 @@ def _errors(name: str, kind: type[NearfarError], what: str, otherwise: str) -> I
         GatedRepoError,
         HfHubHTTPError,
         HFValidationError,
+        LocalEntryNotFoundError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -112,6 +113,9 @@ def _errors(name: str, kind: type[NearfarError], what: str, otherwise: str) -> I
             cause = cause.__cause__  # what kept one file from being uploaded
         status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
         match cause:
+            case LocalEntryNotFoundError():
+                why = "there is no such folder, and no such model in the local cache of the hub, which is not reachable"
+                raise kind(f"{name}: {why}. {otherwise}") from cause
             case HFValidationError():
                 remedy = "A name on the hub is 'name' or 'owner/name', of letters, digits, '-', '_' and '.'."
             case RevisionNotFoundError():

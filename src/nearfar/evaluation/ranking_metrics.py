@@ -158,5 +158,5 @@ def _pytrec_eval() -> Any:
         return importlib.import_module("pytrec_eval")
     except ModuleNotFoundError as error:
         raise SettingError(
-            "ranking measures need pytrec_eval, which is not installed: pip install 'nearfar[pairs]'."
+            "ranking measures need pytrec_eval, which is not installed: pip install pytrec-eval-terrier."
         ) from error

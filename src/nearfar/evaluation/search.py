@@ -125,7 +125,7 @@ def _faiss() -> Any:
     except ModuleNotFoundError as error:
         raise SettingError(
             f"searching more than {counted(FAISS_ROWS, 'document')} needs faiss, which is not installed: "
-            "pip install 'nearfar[pairs]'."
+            "pip install faiss-cpu."
         ) from error
 
 

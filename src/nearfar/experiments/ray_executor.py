@@ -28,7 +28,7 @@ SECONDS = 10
 def require_ray() -> None:
     """Refuse to go on without the package."""
     if importlib.util.find_spec("ray") is None:
-        raise SettingError("--on ray needs Ray, which is not installed: pip install 'nearfar[ray]'.")
+        raise SettingError("--on ray needs Ray, which is not installed: pip install ray.")
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def choose_settings(trial: Trial, records: Records, scratch: Path) -> tuple[Sett
 def require_optuna() -> None:
     """Refuse to search without the package that does it."""
     if importlib.util.find_spec("optuna") is None:
-        raise SettingError("a search needs Optuna, which is not installed: pip install 'nearfar[search]'.")
+        raise SettingError("a search needs Optuna, which is not installed: pip install optuna.")
 
 
 def _by_folds(trial: Trial, point: SearchPoint, records: Records, out: Path, suggestions: optuna.Trial) -> float:

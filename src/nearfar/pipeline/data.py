@@ -16,6 +16,7 @@ from nearfar.data import (
     Layout,
     Records,
     RowType,
+    columns_of,
     compare,
     contradictions,
     contradictions_message,
@@ -229,6 +230,10 @@ class RunData:
         return " ".join(part.fingerprint() for part in parts if part is not None)
 
 
+COLUMNS = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
+"""The keys of a recipe that name a column."""
+
+
 def layout_of(recipe: Recipe) -> Layout:
     """The columns a recipe names."""
     return Layout(**{column.name: getattr(recipe.data, column.name) for column in fields(Layout)})
@@ -248,11 +253,21 @@ def in_memory(table: Data, rows: Mapping[str, object]) -> Data:
 def read_rows(
     source: str, recipe: Recipe, memory: Mapping[str, object], *, need: Literal["label", "any"] = "any"
 ) -> Records:
-    """The rows of a source, which is a file or is in memory, in the columns that the recipe names."""
+    """The rows of a source, which is a file or is in memory, in the columns that the recipe names.
+
+    Dev and test files may be of another kind: where one lacks a column that the recipe names, its columns are
+    recognized by their usual names.
+    """
     layout, invalid = layout_of(recipe), recipe.data.invalid
     if source in memory:
         return read_memory(memory[source], source, layout, invalid=invalid, need=need)
-    return read(_from_here(source), layout, invalid=invalid, need=need)
+    source = _from_here(source)
+    if source != _from_here(recipe.data.train) and source != "-" and not layout.columns:
+        named = {name for key in COLUMNS if (name := getattr(layout, key)) is not None}
+        known = columns_of(source, layout) if named else set()
+        if known and not known >= named:
+            layout = Layout(encoding=layout.encoding)
+    return read(source, layout, invalid=invalid, need=need)
 
 
 def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, measured: bool = True) -> RunData:

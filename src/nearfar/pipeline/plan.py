@@ -102,9 +102,7 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _available(tracker: str) -> str:
     package = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}[tracker]
     if importlib.util.find_spec(package) is None:
-        raise SettingError(
-            f"training.trackers names {tracker}, which is not installed: pip install 'nearfar[{tracker}]'."
-        )
+        raise SettingError(f"training.trackers names {tracker}, which is not installed: pip install {tracker}.")
     return tracker
 
 
