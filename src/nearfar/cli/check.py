@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,7 +40,9 @@ def check(
     layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding)
     encoder = None if encoder in (None, "", "none") or source == "-" else encoder
     result = examine(source, layout)
-    lengths = _token_lengths(source, layout, encoder, result) if encoder else None
+    lengths, foreign = _token_lengths(source, layout, encoder, result) if encoder else (None, None)
+    if foreign is not None:
+        result = replace(result, notes=(*result.notes, foreign))
     if json_:
         counts = lengths if isinstance(lengths, dict) else None
         values = {**result.to_dict(), "token_lengths": counts}
@@ -107,16 +110,18 @@ def _joined(data: Examination | Records) -> bool:
     return data.shape == "pairs" and data.target == "label"
 
 
-def _token_lengths(source: str, layout: Layout, encoder: str, result: Examination) -> dict[str, int] | str | None:
-    """Percentiles of the input lengths in tokens, or why they are not counted."""
+def _token_lengths(
+    source: str, layout: Layout, encoder: str, result: Examination
+) -> tuple[dict[str, int] | str | None, str | None]:
+    """Percentiles of the input lengths in tokens, or why they are not counted; and a note on a foreign language."""
     from nearfar.data import read
 
     if not result.usable:
-        return None
+        return None, None
     try:
         records = read(source, layout, invalid="drop")
     except DataError:
-        return "not counted: the file cannot be read as a whole"
+        return "not counted: the file cannot be read as a whole", None
     # Each text is truncated by itself, but both texts of a pair together where they are one input.
     texts = records.texts if _joined(records) else [[text for column in records.texts for text in column]]
     try:
@@ -124,11 +129,14 @@ def _token_lengths(source: str, layout: Layout, encoder: str, result: Examinatio
 
         from nearfar.encoding import find, tokenize
         from nearfar.encoding.pretrained import open_tokenizer, quiet_transformers
+        from nearfar.encoding.tokens import foreign_texts
 
         with quiet_transformers():  # it warns of texts longer than the maximum, which are counted here
-            lengths = tokenize(open_tokenizer(find(encoder)), texts, max_length=1_000_000).lengths
+            tokenizer = open_tokenizer(find(encoder))
+            table = tokenize(tokenizer, texts, max_length=1_000_000)
     except NearfarError as error:
-        return f"not counted: {str(error).splitlines()[0]}"
+        return f"not counted: {str(error).splitlines()[0]}", None
     names = [f"{p} %" if p < 100 else "longest" for p in PERCENTILES]
-    counts = np.percentile(lengths, PERCENTILES, method="higher")
-    return {name: int(value) for name, value in zip(names, counts, strict=True)}
+    counts = np.percentile(table.lengths, PERCENTILES, method="higher")
+    foreign = None if encoder == "toy" else foreign_texts(tokenizer, table)
+    return {name: int(value) for name, value in zip(names, counts, strict=True)}, foreign

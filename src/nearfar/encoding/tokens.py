@@ -118,6 +118,40 @@ class TokenTable:
         return Padded(tensors)
 
 
+FRAGMENTS = 0.1
+"""The share of fragments above which an encoder can hardly read texts; English texts have less than 0.05 in BERT's."""
+_ENOUGH = 50
+
+
+def fragments(tokenizer: Any, table: TokenTable) -> float:
+    """The share of tokens that tell an encoder little of a text: unknown ones, and pieces of one or two letters.
+
+    Of tokenizers that do not mark the pieces of words with ``##``, only unknown tokens count. Few tokens give 0.
+    """
+    vocabulary = tokenizer.get_vocab()
+    known = np.zeros(max(vocabulary.values(), default=0) + 1, dtype=bool)
+    for token, number in vocabulary.items():
+        known[number] = not (token.startswith("##") and len(token) <= 4 and token[2:].isalpha())
+    special = set(tokenizer.all_special_ids)
+    if tokenizer.unk_token_id is not None:
+        known[tokenizer.unk_token_id] = False
+        special.discard(tokenizer.unk_token_id)
+    counted = table.ids[~np.isin(table.ids, list(special))]
+    return float(1 - known[counted].mean()) if len(counted) >= _ENOUGH else 0.0
+
+
+def foreign_texts(tokenizer: Any, table: TokenTable) -> str | None:
+    """What to say of texts that the vocabulary of an encoder was not made for; None where it was."""
+    share = fragments(tokenizer, table)
+    if share <= FRAGMENTS:
+        return None
+    return (
+        f"the encoder hardly knows these texts: {100 * share:.0f} % of their tokens are unknown or fragments of one or "
+        "two letters. Is it made for their language? The default encoder is English; for other languages try "
+        "--encoder sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+    )
+
+
 def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
 

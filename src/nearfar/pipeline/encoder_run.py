@@ -15,6 +15,7 @@ from nearfar.data import Records, named_splits
 from nearfar.encoding import Built, Card, Head, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.encoding.model_folder import TaskSpec
+from nearfar.encoding.tokens import foreign_texts
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import PairReport, Report
 from nearfar.evaluation.evaluators import EvaluationRows, evaluate
@@ -336,13 +337,17 @@ class EncoderRun:
         ]
 
     def truncation(self) -> list[str]:
-        """How many training texts are cut."""
+        """How many training texts are cut, and whether the encoder knows their language."""
         table = self.rows["train"].table
+        toy = self.plan.recipe.encoder.name == "toy"  # whose vocabulary has nothing but pairs of letters
+        foreign = None if toy else foreign_texts(self.built.tokenizer, table)
+        notes = [] if foreign is None else [foreign]
         if not table.truncated:
-            return []
+            return notes
         return [
+            *notes,
             f"{table.truncated:,} training texts ({100 * table.truncated / len(table):.1f} %) are longer than "
-            f"{self.built.max_length} tokens and are cut there; encoder.max_length sets the limit"
+            f"{self.built.max_length} tokens and are cut there; encoder.max_length sets the limit",
         ]
 
 
