@@ -66,7 +66,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         columns: which columns of data frames and data sets are read, where their names do not say it, such as
             ``{"text": "body", "label": "intent"}``; ``pair`` is the second text of a pair.
         invalid: ``"refuse"``, or ``"drop"`` to leave out training rows that cannot be used.
-        callbacks: objects that follow the training: :class:`nearfar.Callback`.
+        callbacks: objects that follow the training: `nearfar.Callback`.
         settings: any other recipe keys, such as ``{"training.warmup": 0.1}``.
 
     Attributes:

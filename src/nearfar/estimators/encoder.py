@@ -118,7 +118,7 @@ class Encoder(TransformerMixin, EmbeddingEstimator):  # type: ignore[misc]  # sc
             ``{"text": "question", "pair": "answer"}``; also ``score``, ``label``, ``negative``, ``query_id`` and
             ``doc_id``.
         invalid: ``"refuse"``, or ``"drop"`` to leave out training rows that cannot be used.
-        callbacks: objects that follow the training: :class:`nearfar.Callback`.
+        callbacks: objects that follow the training: `nearfar.Callback`.
         settings: any other recipe keys, such as ``{"batches.shuffle": "clusters"}``.
 
     Attributes:

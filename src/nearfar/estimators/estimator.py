@@ -52,7 +52,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
 
     @property
     def model_(self) -> Model:
-        """The trained model: :class:`nearfar.encoding.Model`."""
+        """The trained model: `nearfar.encoding.Model`."""
         model: Model | None = self.__dict__.get("_model")
         if model is None:
             if "_folder" not in self.__dict__:
@@ -102,7 +102,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
                 write_atomic(target / journal.name, journal.read_bytes())
 
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
-        """The same as :meth:`save`, by the name it has in transformers and sentence-transformers."""
+        """The same as `save`, by the name it has in transformers and sentence-transformers."""
         self.save(path)
 
     def push_to_hub(

@@ -16,8 +16,8 @@ def load(
 ) -> Classifier | Encoder | MultiTask:
     """Open a model folder, also one saved by another library, or an encoder by name.
 
-    Returns a fitted :class:`nearfar.Classifier` for a model with a class head, a model of several tasks
-    for one that was trained on several, and else a :class:`nearfar.Encoder`.
+    Returns a fitted `nearfar.Classifier` for a model with a class head, a model of several tasks
+    for one that was trained on several, and else a `nearfar.Encoder`.
 
     Args:
         path: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.

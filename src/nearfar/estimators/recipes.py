@@ -40,18 +40,18 @@ def train(
     """Train what a recipe describes: any objective, stages, several tasks. What ``nearfar train RECIPE`` does.
 
     Args:
-        recipe: a recipe file, its tables as a dictionary, or a :class:`nearfar.Recipe`.
+        recipe: a recipe file, its tables as a dictionary, or a `nearfar.Recipe`.
         data: rows in memory in place of the recipe's files: the training rows, or a dictionary with ``train``, ``dev``
             and ``test``; with several tasks, one of these for each task by its name.
         out: the folder of the model; None for a temporary one, which ``save`` copies.
         settings: recipe keys that replace those of the recipe, such as ``{"training.epochs": 3}``.
-        callbacks: objects that follow the training: :class:`nearfar.Callback`.
+        callbacks: objects that follow the training: `nearfar.Callback`.
         verbose: show the progress.
         resume: continue the run in ``out``.
         overwrite: replace what is in ``out``.
 
     Returns:
-        A fitted :class:`nearfar.Classifier`, a :class:`nearfar.Encoder`, or a model of several tasks.
+        A fitted `nearfar.Classifier`, a `nearfar.Encoder`, or a model of several tasks.
 
     >>> import nearfar
     >>> rows = {"text": ["an apple", "a plum", "a saw", "a drill"], "label": ["fruit", "fruit", "tool", "tool"]}

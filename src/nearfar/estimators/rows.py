@@ -1,4 +1,4 @@
-"""Texts and labels as people have them in Python, to the columns that :func:`nearfar.data.read_memory` reads.
+"""Texts and labels as people have them in Python, to the columns that `nearfar.data.read_memory` reads.
 
 Lists, NumPy arrays and Series become the columns ``text`` and ``label``; of data frames and data sets the columns keep
 their names. What is wrong is reported as the command line reports it, with the row in place of the line.

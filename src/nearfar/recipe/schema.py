@@ -308,7 +308,12 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All settings of a training run."""
+    """All settings of a training run.
+
+    >>> recipe = Recipe(data=Data(train="train.csv"), training=Training(epochs=3))
+    >>> recipe.seed, recipe.encoder.name, recipe.training.epochs
+    (2, 'minilm', 3)
+    """
 
     seed: Annotated[int, SEED] = 2
     data: Annotated[Data, DATA]

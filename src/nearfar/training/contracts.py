@@ -134,7 +134,20 @@ class Best(Evaluated):
 
 
 class Callback(Protocol):
-    """Follows a run: a progress bar, a log, a test. A class that inherits from it needs only the methods it uses."""
+    """Follows a run: a progress bar, a log, a test. A class that inherits from it needs only the methods it uses.
+
+    >>> class Losses(Callback):
+    ...     def __init__(self):
+    ...         self.values = []
+    ...     def step(self, entry):
+    ...         self.values.append(entry["loss"])
+    >>> import nearfar
+    >>> losses = Losses()
+    >>> clf = nearfar.Classifier("toy", max_steps=2, callbacks=[losses])
+    >>> _ = clf.fit(["an apple", "a plum", "a saw", "a drill"], ["fruit", "fruit", "tool", "tool"])
+    >>> len(losses.values)
+    2
+    """
 
     def message(self, text: str) -> None:  # noqa: ARG002
         """A line for the user."""
