@@ -104,7 +104,7 @@ def test_columns_are_named_as_in_a_recipe():
         ("rows.csv", "memory:train: rows are needed, and this is of type str. Give a list of texts"),
         (7, "memory:train: rows are needed, and this is of type int"),
         ([], "memory:train: there are no rows"),
-        ([("a", ["x", "y"])], "row 1, column 'label': the label is a list"),
+        ([("a", ["x", "y"]), ("b", "x")], "row 1, column 'label': the label is a list"),
         ({"title": ["a"], "body": ["b"]}, "memory:train: it is not clear which column is the text"),
     ],
 )  # fmt: skip

@@ -26,6 +26,7 @@ def check(
     text: options.Text = None,
     pair: options.Pair = None,
     label: options.Label = None,
+    label_separator: options.LabelSeparator = None,
     score: options.Score = None,
     encoding: options.Encoding = None,
     encoder: Annotated[
@@ -37,7 +38,7 @@ def check(
     from nearfar.cli.options import open_console
     from nearfar.data import Layout, examine
 
-    layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding)
+    layout = Layout(text=text, pair=pair, label=label, score=score, label_separator=label_separator, encoding=encoding)
     encoder = None if encoder in (None, "", "none") or source == "-" else encoder
     result = examine(source, layout)
     lengths, foreign = _token_lengths(source, layout, encoder, result) if encoder else (None, None)
@@ -76,7 +77,11 @@ def _summary(result: Examination, lengths: dict[str, int] | str | None, encoder:
             "ranking": f"{result.queries:,} queries with documents",
         }[result.shape]
         score = " with their relevance" if result.shape == "ranking" else " with scores"
-        table.add_row("shape", shape + {"label": " with labels", "score": score, None: ""}[result.target])
+        table.add_row(
+            "shape",
+            shape
+            + {"label": " with labels", "labels": " with several labels", "score": score, None: ""}[result.target],
+        )
     if result.classes:
         largest_first = sorted(result.classes.items(), key=lambda item: -item[1])
         listed = ", ".join(f"{name} {count:,}" for name, count in largest_first[:SHOWN_CLASSES])
@@ -107,7 +112,7 @@ def _with_lines(count: int, examples: list[str]) -> str:
 
 def _joined(data: Examination | Records) -> bool:
     """Whether both texts of a pair are one input (cross-encoder): with labels, unless a pair objective is named."""
-    return data.shape == "pairs" and data.target == "label"
+    return data.shape == "pairs" and data.target in ("label", "labels")
 
 
 def _token_lengths(

@@ -16,15 +16,22 @@ NAMED = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
 def remembered(model: str, source: str, layout: Layout, *, task: str | None = None) -> Layout:
     """The layout with the columns of the model's recipe, where none is named and the file has all of them."""
     recipe = Path(model) / "recipe.toml"
-    if source == "-" or any(getattr(layout, name) is not None for name in NAMED) or not recipe.is_file():
+    if not recipe.is_file():
         return layout
     try:
         data = _data_of(recipe, task)
+        if layout.label_separator is None and layout.score is None:
+            layout = replace(layout, label_separator=getattr(data, "label_separator", None))
+        if source == "-" or any(getattr(layout, name) is not None for name in NAMED):
+            return layout
         names = {name: value for name in NAMED if (value := getattr(data, name, None)) is not None}
     except NearfarError:  # reported where the recipe is needed
         return layout
-    fits = bool(names) and columns_of(source, layout).issuperset(names.values())
-    return replace(layout, **names) if fits else layout
+    known = columns_of(source, layout)
+    indicators = getattr(data, "label_columns", None)
+    if indicators and known.issuperset(indicators):
+        return replace(layout, **{**names, "label_columns": indicators})
+    return replace(layout, **names) if names and known.issuperset(names.values()) else layout
 
 
 def _data_of(recipe: Path, task: str | None) -> object:

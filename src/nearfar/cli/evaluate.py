@@ -80,6 +80,7 @@ def evaluate(
     text: options.Text = None,
     pair: options.Pair = None,
     label: options.Label = None,
+    label_separator: options.LabelSeparator = None,
     score: options.Score = None,
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="LOW,HIGH", help="The lowest and the highest score or grade.")
@@ -112,8 +113,9 @@ def evaluate(
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
     layout = Layout(
-        text=text, pair=pair, label=label, score=score, scale=_scale(scale), relevant=relevant, encoding=encoding
-    )
+        text=text, pair=pair, label=label, score=score, scale=_scale(scale), relevant=relevant, encoding=encoding,
+        label_separator=label_separator,
+    )  # fmt: skip
     choice = handling(invalid)
     typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
     if suite is None and typed:
@@ -184,7 +186,7 @@ def _evaluate_model(
     if model.labels is not None and corpus is None:
         if threshold is not None:
             raise SettingError("--threshold is a cosine of pairs, and a classifier has none; leave it out.")
-        if records.labels is None:
+        if not records.is_labeled:
             message = "nothing can be compared: the file has no label column"
             raise DataError([Problem(records.source, message, remedy)])
         predictor = predictor_of(model)

@@ -29,6 +29,10 @@ Model = Annotated[str, typer.Argument(help="A model folder, or an encoder by nam
 Text = Annotated[str | None, typer.Option("--text", help="Column with the text (of a pair: the first).")]
 Pair = Annotated[str | None, typer.Option("--pair", help="Column with the second text of a pair.")]
 Label = Annotated[str | None, typer.Option("--label", help="Column with the class.")]
+LabelSeparator = Annotated[
+    str | None,
+    typer.Option("--label-separator", metavar="TEXT", help="What separates several labels of a text, such as ';'."),
+]
 Score = Annotated[str | None, typer.Option("--score", help="Column with a similarity score.")]
 Invalid = Annotated[
     str | None, typer.Option("--invalid", metavar="refuse|drop", help="What to do with rows that cannot be used.")

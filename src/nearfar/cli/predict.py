@@ -141,6 +141,9 @@ class Fields:
         if prediction.label is not None:
             sure = not ranked or ranked[0][1] >= self.least
             fields[self.name("label")] = prediction.label if sure else None
+        if prediction.labels is not None:
+            applying = [label for label in prediction.labels if prediction.probabilities[label] >= self.least]
+            fields[self.name("labels")] = ";".join(applying) if self.flat else applying
         if ranked and self.flat:
             fields[self.name("probability")] = round(ranked[0][1], 6)
             for place, (label, chance) in enumerate(ranked[1 : self.top or 1], 2):
@@ -155,7 +158,7 @@ class Fields:
 
 
 REASON = "not_predicted"
-NAMES = ("label", "probability", "probabilities", "score", REASON)
+NAMES = ("label", "labels", "probability", "probabilities", "score", REASON)
 
 
 def quoted(source: str) -> bool:

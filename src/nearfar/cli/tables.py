@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from nearfar.evaluation import ClassReport, PairReport, RankingReport, Report, ScoreReport
+from nearfar.evaluation import ClassReport, MultiLabelReport, PairReport, RankingReport, Report, ScoreReport
 
 SHOWN = 20
 """The most classes of a confusion matrix that is printed."""
@@ -18,7 +18,7 @@ CONFUSIONS = 15
 
 def report_table(report: Report, title: str) -> RenderableType:
     """The scores of an evaluation as a table."""
-    if isinstance(report, ClassReport):
+    if isinstance(report, ClassReport | MultiLabelReport):
         return class_table(report, title)
     table = Table("score", Column("value", justify="right"))
     for name, value in report.scores.items():
@@ -40,7 +40,14 @@ def _remark(report: Report) -> str | None:
     return None
 
 
-def class_table(report: ClassReport, title: str) -> RenderableType:
+def _thresholds(report: MultiLabelReport) -> str:
+    low, high = min(report.thresholds.values()), max(report.thresholds.values())
+    value = f"{low:.4f}" if low == high else f"{low:.4f} to {high:.4f}"
+    chosen = " (the best for these rows, which is optimistic)" if report.chosen_here else ""
+    return f"a label applies from the probability {value} on{chosen}"
+
+
+def class_table(report: ClassReport | MultiLabelReport, title: str) -> RenderableType:
     """Scores of all classes, of each class, and the confusion matrix; of many classes the most frequent confusions."""
     scores = Table("class", *(Column(name, justify="right") for name in ("precision", "recall", "F1", "texts")))
     for name, row in report.per_class.items():
@@ -50,6 +57,8 @@ def class_table(report: ClassReport, title: str) -> RenderableType:
     for name, value in report.scores.items():
         scores.add_row(name, "", "", f"{value:.4f}", f"{report.rows:,}")
     heading = Text(title, style="italic")
+    if isinstance(report, MultiLabelReport):
+        return Group(heading, scores, Text(_thresholds(report)))
     if len(report.classes) > SHOWN:
         return Group(heading, scores, *_confusions(report))
     confusion = Table("", *(Column(Text(name), justify="right") for name in report.classes))

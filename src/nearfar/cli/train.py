@@ -38,6 +38,7 @@ def train(
     text: options.Text = None,
     pair: options.Pair = None,
     label: options.Label = None,
+    label_separator: options.LabelSeparator = None,
     score: options.Score = None,
     class_weight: Annotated[
         str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
@@ -69,6 +70,7 @@ def train(
         ("data.text", "--text", text),
         ("data.pair", "--pair", pair),
         ("data.label", "--label", label),
+        ("data.label_separator", "--label-separator", label_separator),
         ("data.score", "--score", score),
         ("objective.class_weight", "--class-weight", class_weight),
         ("data.encoding", "--encoding", encoding),

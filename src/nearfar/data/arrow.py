@@ -101,6 +101,10 @@ def _numbered(batches: Iterator[list[dict[str, object]]], names: dict[str, list[
                 index = values.get(column)
                 if isinstance(index, int):  # datasets writes -1 for a missing label
                     values[column] = classes[index] if 0 <= index < len(classes) else None
+                elif isinstance(index, list):
+                    values[column] = [
+                        classes[one] if isinstance(one, int) and 0 <= one < len(classes) else one for one in index
+                    ]
             yield number, values
     if number == 0:
         report_empty(issues, "there are no rows")
@@ -115,11 +119,21 @@ def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
 
 
 def _names_in(features: Any) -> dict[str, list[str]]:
+    """The class names of columns that hold a ClassLabel, or a list of them."""
+    inner = {column: _listed_feature(feature) for column, feature in features.items()}
     return {
         column: list(feature["names"])
-        for column, feature in features.items()
+        for column, feature in inner.items()
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
     }
+
+
+def _listed_feature(feature: Any) -> Any:
+    """The feature of the entries of a list, by whatever name datasets has for lists; any other feature itself."""
+    if isinstance(feature, list) and len(feature) == 1:
+        return feature[0]
+    is_sequence = isinstance(feature, dict) and feature.get("_type") in ("Sequence", "List", "LargeList")
+    return feature.get("feature") if is_sequence else feature
 
 
 def _chosen_split(split: str | None, known: Sequence[str], issues: Issues) -> str | None:

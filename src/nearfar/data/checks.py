@@ -77,7 +77,7 @@ def examine(source: str, layout: Layout = Layout(), base: Path | None = None) ->
     except DataError as error:
         return Examination(source=source, classes={}, dropped={}, structural=True, problems=error.problems)
     records = table.records or Records(([],), None, None, [], source)
-    numbers = Counter(records.labels)
+    numbers = Counter(label for labels in records.row_labels() for label in labels)
     classes = {name: numbers[name] for name in records.classes()}
     duplicates, conflicts, conflict_count = _repetitions(records)
     return Examination(
@@ -108,6 +108,11 @@ def _notes(records: Records, classes: dict[str, int]) -> list[str]:
     if contradicting := contradictions(records):
         message = contradictions_message(records, contradicting)
         notes.append(f"{message}: objectives that compare pairs refuse them; --invalid drop leaves all their rows out")
+    if records.label_sets is not None:
+        bare = sum(not labels for labels in records.label_sets)
+        mean = sum(map(len, records.label_sets)) / max(1, len(records))
+        none = f", {bare:,} of {len(records):,} without a label" if bare else ""
+        notes.append(f"rows have several labels (multi-label): {mean:.1f} on average{none}")
     if records.shape == "texts":  # pairs of one class can be trained on
         single = [name for name, rows in classes.items() if rows == 1]
         if len(classes) == 1:
@@ -137,11 +142,11 @@ def compare(
         message = f"the {role} rows are {_shape_name(other)} but the training rows are {_shape_name(train)}"
         remedy = "Name the same columns for both with data.text and data.pair (--text, --pair)."
         problems.append(Problem(other.source, message, remedy))
-    if train.target != other.target:
+    if train.target != other.target and (train.target, other.target) != ("labels", "label"):
         message = f"the {role} rows have {_target_name(other)} but the training rows have {_target_name(train)}"
         remedy = "Say what the column holds with data.label or data.score (--label, --score)."
         problems.append(Problem(other.source, message, remedy))
-    elif classes and train.labels is not None and other.labels is not None:
+    elif classes and train.is_labeled and other.is_labeled:
         problems.extend(_unknown_labels(train, other, role))
     notes: list[str] = []
     if train.shape == other.shape == "ranking":
@@ -180,8 +185,9 @@ def _unknown_labels(train: Records, other: Records, role: str) -> list[Problem]:
     listed = ", ".join(repr(name[:40]) for name in known[:20]) + (", ..." if len(known) > 20 else "")
     remedy = f"Add training rows with it, or remove these rows; the training labels are {listed}."
     lines: dict[str, list[int]] = {}
-    for label, line in zip(other.labels or (), other.lines, strict=True):
-        lines.setdefault(label, []).append(line)
+    for labels, line in zip(other.row_labels(), other.lines, strict=True):
+        for label in labels:
+            lines.setdefault(label, []).append(line)
     return [
         Problem(
             other.source,
@@ -197,6 +203,8 @@ def _unknown_labels(train: Records, other: Records, role: str) -> list[Problem]:
 
 def _repetitions(records: Records) -> tuple[Duplicates, tuple[Conflict, ...], int]:
     targets: Sequence[Hashable] = records.labels or records.scores or [None] * len(records)
+    if records.label_sets is not None:
+        targets = [tuple(sorted(labels)) for labels in records.label_sets]
     first_lines: dict[Hashable, int] = {}
     first_rows: dict[tuple[str, ...], int] = {}
     repeated: list[tuple[int, int]] = []
@@ -206,12 +214,13 @@ def _repetitions(records: Records) -> tuple[Duplicates, tuple[Conflict, ...], in
         first = first_lines.setdefault((texts, targets[index]), line)
         if first != line:
             repeated.append((first, line))
-        elif records.labels is not None and (earlier := first_rows.setdefault(texts, index)) != index:
+        elif records.is_labeled and (earlier := first_rows.setdefault(texts, index)) != index:
             conflicts.append((earlier, index))
+    labels = records.row_labels() if conflicts else []
     examples = [
         Conflict(
             shorten(" | ".join(column[other] for column in records.texts)),
-            ((records.labels or [])[one], (records.labels or [])[other]),
+            (", ".join(labels[one]), ", ".join(labels[other])),
             (records.lines[one], records.lines[other]),
         )
         for one, other in conflicts[:_EXAMPLES]
@@ -224,4 +233,5 @@ def _shape_name(records: Records) -> str:
 
 
 def _target_name(records: Records) -> str:
-    return "neither labels nor scores" if records.target is None else f"{records.target}s"
+    names = {None: "neither labels nor scores", "labels": "several labels a row"}
+    return names.get(records.target, f"{records.target}s")

@@ -97,9 +97,47 @@ def _rows(data: Any, names: Sequence[str] | None, issues: Issues) -> Iterator[Ro
     return _from_rows(data, names, issues)
 
 
+def label_sets(indicators: Any, classes: Sequence[str] | None = None) -> list[list[str]]:
+    """The labels of each row of an indicator matrix: a 2-D array or a data frame of 0 and 1.
+
+    Args:
+        indicators: (n, c) a row of 0 and 1 for each text.
+        classes: the name of each column; None for those of a data frame, or the numbers from 0 on.
+
+    >>> label_sets([[1, 0, 1], [0, 0, 0]], ["anger", "fear", "joy"])
+    [['anger', 'joy'], []]
+    """
+    if hasattr(indicators, "columns") and hasattr(indicators, "to_numpy"):  # a data frame
+        classes = [str(name) for name in indicators.columns] if classes is None else classes
+        indicators = indicators.to_numpy()
+    rows = indicators.toarray().tolist() if hasattr(indicators, "toarray") else indicators
+    rows = rows.tolist() if hasattr(rows, "tolist") else [list(row) for row in rows]
+    width = len(rows[0]) if rows else 0
+    names = [str(place) for place in range(width)] if classes is None else list(classes)
+    for number, row in enumerate(rows, 1):
+        wrong = next((value for value in row if value not in (0, 1)), None)
+        if wrong is not None or len(row) != len(names):
+            problem = f"has the value {wrong!r}" if wrong is not None else f"has {counted(len(row), 'value')}"
+            raise SettingError(
+                f"an indicator matrix has 0 or 1 for each of {counted(len(names), 'class', 'classes')}, and row "
+                f"{number} {problem}; give lists of labels, or a matrix of 0 and 1."
+            )
+    return [[name for name, applies in zip(names, row, strict=True) if applies] for row in rows]
+
+
+def _is_matrix(column: Any) -> bool:
+    """Whether a column is an indicator matrix: has two dimensions, and holds numbers."""
+    if hasattr(column, "columns") and hasattr(column, "to_numpy"):  # a data frame
+        return True
+    return getattr(column, "ndim", 1) == 2 and getattr(column.dtype, "kind", "O") in "biuf"
+
+
 def _from_columns(columns: Mapping[Any, Any], issues: Issues) -> Iterator[Row]:
     """The rows of columns that are all of one length."""
-    values = {str(name): _listed(column) for name, column in columns.items()}
+    values: dict[str, list[Any]] = {
+        str(name): list(label_sets(column)) if _is_matrix(column) else _listed(column)
+        for name, column in columns.items()
+    }
     lengths = {name: len(column) for name, column in values.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} has {counted(length, 'value')}" for name, length in lengths.items())

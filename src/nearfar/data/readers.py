@@ -163,6 +163,12 @@ def missing_content(records: Records | None, where: str, need: Need) -> list[Pro
     if records is None or len(records) == 0:
         remedy = "Fix the rows; 'nearfar check FILE' lists what is wrong with each."
         return [Problem(where, "no rows are left that can be used", remedy)]
+    if need == "label" and records.label_sets is not None and len(records.classes()) < 2:
+        message = (
+            f"multi-label rows need two labels at least, and these have {counted(len(records.classes()), 'label')}"
+        )
+        remedy = "Write texts with and without it as two classes, or name another column with data.label (--label)."
+        return [Problem(where, message, remedy)]
     if need == "label" and records.labels is not None and len(records.classes()) == 1:
         message = f"all {counted(len(records), 'row')} have the one class {records.labels[0][:60]!r}"
         remedy = "Add rows of a second class, or name another column with data.label (--label)."

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from nearfar.errors import SettingError, unit_of
 
 Shape = Literal["texts", "pairs", "triplets", "ranking"]
-Target = Literal["label", "score"]
+Target = Literal["label", "labels", "score"]
 T = TypeVar("T")
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")  # int() alone would also take '1_000' and refuse 4,301 digits
@@ -31,6 +31,10 @@ class Layout:
     score: str | None = None
     columns: tuple[str, ...] | None = None
     """The column names of a CSV or TSV file without a header line."""
+    label_separator: str | None = None
+    """What separates the labels of a row in the label column, which then has several."""
+    label_columns: tuple[str, ...] | None = None
+    """Columns of 0 and 1, one for each label: an indicator matrix."""
     negative: str | None = None
     """The negative of a triplet."""
     query_id: str | None = None
@@ -81,9 +85,12 @@ class Records:
     """The lowest and the highest score or grade that there can be; None: :func:`nearfar.data.score_range` finds it."""
     relevant: float | None = None
     """The lowest grade of a relevant document, for ranking; None: any above the lowest grade is."""
+    label_sets: list[tuple[str, ...]] | None = None
+    """The labels of each row where a row has several (multi-label), each once; none is legal."""
 
     def __post_init__(self) -> None:
         columns: list[Sequence[object] | None] = [*self.texts, self.labels, self.scores, self.queries, self.documents]
+        columns.append(self.label_sets)
         assert self.texts
         assert all(column is None or len(column) == len(self.lines) for column in columns)
 
@@ -105,13 +112,28 @@ class Records:
         """
         if len(self.texts) != 2:
             return "texts" if len(self.texts) == 1 else "triplets"
-        return "pairs" if self.queries is None or self.labels is not None else "ranking"
+        return "pairs" if self.queries is None or self.is_labeled else "ranking"
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether rows have labels, one each or several."""
+        return self.labels is not None or self.label_sets is not None
+
+    def row_labels(self) -> list[tuple[str, ...]]:
+        """The labels of each row as a tuple, whether rows have one each, several or none.
+
+        >>> Records((["a", "b"],), ["x", "y"], None, [1, 2], "f.csv").row_labels()
+        [('x',), ('y',)]
+        """
+        if self.label_sets is not None:
+            return self.label_sets
+        return [()] * len(self) if self.labels is None else [(label,) for label in self.labels]
 
     @property
     def target(self) -> Target | None:
         """What each row has in addition to its texts."""
-        if self.labels is not None:
-            return "label"
+        if self.is_labeled:
+            return "label" if self.label_sets is None else "labels"
         return None if self.scores is None else "score"
 
     def take(self, indices: Iterable[int]) -> Records:
@@ -133,6 +155,7 @@ class Records:
             lines=pick(self.lines),
             queries=self.queries and pick(self.queries),
             documents=self.documents and pick(self.documents),
+            label_sets=self.label_sets and pick(self.label_sets),
         )
 
     def classes(self) -> tuple[str, ...]:
@@ -141,7 +164,7 @@ class Records:
         >>> Records((["a", "b"],), ["10", "9"], None, [1, 2], "f.csv").classes()
         ('9', '10')
         """
-        names = set(self.labels or ())
+        names = set(self.labels or ()) | {name for labels in self.label_sets or () for name in labels}
         if all(_WHOLE.fullmatch(name) for name in names):
             return tuple(sorted(names, key=lambda name: (int(name), name)))
         return tuple(sorted(names))
@@ -159,6 +182,11 @@ class Records:
                 content = string.encode("utf-8", "surrogatepass")
                 digest.update(struct.pack("<Q", len(content)))  # so that 'ab','c' differs from 'a','bc'
                 digest.update(content)
+        for labels in self.label_sets or ():
+            digest.update(struct.pack("<Q", len(labels)))
+            for name in sorted(labels):
+                content = name.encode()
+                digest.update(struct.pack("<Q", len(content)) + content)
         for score in self.scores or ():
             digest.update(struct.pack("<d", score))
         if self.scale is not None or self.relevant is not None:

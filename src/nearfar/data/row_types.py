@@ -14,8 +14,9 @@ from nearfar.data.records import Records, Shape
 from nearfar.errors import Problem
 
 RankingScore: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
+LabelSetScore: TypeAlias = Literal["f1_micro", "f1_samples", "lrap"]
 PairScore: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
-Score: TypeAlias = Literal["accuracy", "f1_macro", "f1_weighted", PairScore, RankingScore]
+Score: TypeAlias = Literal["accuracy", "f1_macro", "f1_weighted", LabelSetScore, PairScore, RankingScore]
 """The scores that can pick the best weights, or be compared in a study; recipes name them, too."""
 
 
@@ -26,6 +27,7 @@ class _Traits:
     metrics: tuple[Score, ...]
     objective: str
     has_classes: bool = False
+    multilabel: bool = False
     has_scores: bool = False
     has_binary_labels: bool = False
     has_grades: bool = False
@@ -47,6 +49,17 @@ class RowType(StrEnum):
             metrics=("f1_weighted", "f1_macro", "accuracy"),
             objective="cross-entropy",
             has_classes=True,
+        ),
+    )
+    MULTILABEL = (
+        "multilabel",
+        _Traits(
+            wording="texts with several labels",
+            shapes=("texts", "pairs"),
+            metrics=("f1_micro", "f1_macro", "f1_samples", "lrap", "accuracy"),
+            objective="cross-entropy",
+            has_classes=True,
+            multilabel=True,
         ),
     )
     SCORED_PAIRS = (
@@ -104,6 +117,8 @@ class RowType(StrEnum):
     """The objective that ``auto`` chooses, by its name; for few labeled texts ``pipeline/defaults.py`` has another."""
     has_classes: bool
     """Whether each row has a class, which a class head predicts; else vectors are compared."""
+    multilabel: bool
+    """Whether a row has any number of classes, each of which a class head predicts by itself."""
     has_scores: bool
     """Whether each row has a graded score."""
     has_binary_labels: bool
@@ -135,8 +150,10 @@ def row_type_of(records: Records, *, pairwise: bool | None, plain: bool = False)
     if plain and shape == "texts":
         return RowType.PLAIN
     if pairwise is None:
-        pairwise = shape in ("triplets", "ranking") or (shape == "pairs" and records.labels is None)
+        pairwise = shape in ("triplets", "ranking") or (shape == "pairs" and not records.is_labeled)
     if not pairwise:
+        if records.label_sets is not None:
+            return RowType.MULTILABEL
         return RowType.LABELED if records.labels is not None else _no_labels(records)
     if shape == "texts":
         message = "this objective compares pairs of texts, and the file has single texts"
@@ -144,6 +161,10 @@ def row_type_of(records: Records, *, pairwise: bool | None, plain: bool = False)
         return Problem(records.source, message, remedy, line=records.lines[0] if records.lines else None)
     if shape != "pairs":
         return RowType.TRIPLETS if shape == "triplets" else RowType.RANKING
+    if records.label_sets is not None:
+        message = "this objective compares pairs of texts, and these have several labels each"
+        remedy = "Give each pair one label, or a score; or choose cross-entropy, which reads both texts as one."
+        return Problem(records.source, message, remedy, line=records.lines[0] if records.lines else None)
     if records.scores is not None:
         return RowType.SCORED_PAIRS
     return RowType.POSITIVE_PAIRS if records.labels is None else RowType.BINARY_PAIRS

@@ -33,13 +33,15 @@ def holdout(records: Records, fraction: float, *, seed: int, name: str = "dev") 
     if not 0 < fraction < 1:  # also refuses NaN
         raise SettingError(f"the {name} share must lie between 0 and 1, both excluded, not {fraction!r}; try 0.1")
     strata = _strata(records)
-    labels = records.labels or [""] * len(records)
-    remaining = Counter(labels)
+    labels = records.row_labels()
+    remaining = Counter(label for row in labels for label in row)
+    rows_left = len(records)
     held: list[int] = []
 
     def can_go(group: Sequence[int]) -> bool:
-        """Whether every class of the group keeps a row."""
-        return all(remaining[label] > number for label, number in Counter(labels[row] for row in group).items())
+        """Whether every class of the group keeps a row, and there is one at all."""
+        leaving = Counter(label for row in group for label in labels[row])
+        return rows_left > len(group) and all(remaining[label] > number for label, number in leaving.items())
 
     quotas = _apportion(max(1, round(fraction * len(records))), _sizes(strata))
     drawn = _shuffled(_groups(records), strata, seed, "share", name)
@@ -49,7 +51,8 @@ def holdout(records: Records, fraction: float, *, seed: int, name: str = "dev") 
             if len(group) <= quota and can_go(group):
                 quota -= len(group)
                 held.extend(group)
-                remaining.subtract(labels[row] for row in group)
+                rows_left -= len(group)
+                remaining.subtract(label for row in group for label in labels[row])
     if not held:  # no class is large enough for its quota: take the smallest group that is possible
         possible = [group for groups in drawn.values() for group in groups if can_go(group)]
         if not possible:
@@ -111,11 +114,29 @@ def per_class(records: Records, n: int, *, seed: int) -> list[int]:
     """``n`` indices of each class, all of a class that has fewer."""
     if n < 1:
         raise SettingError(f"the number of rows for each class must be at least 1, not {n}")
+    if records.label_sets is not None:
+        return _per_label(records.label_sets, n, seed)
     if records.labels is None:
         message = "rows cannot be taken for each class: there are no labels"
         raise _error(records, message, "Name the column with data.label (--label).")
     drawn = _shuffled([[row] for row in range(len(records))], records.labels, seed, "per_class")
     return sorted(group[0] for groups in drawn.values() for group in groups[:n])
+
+
+def _per_label(label_sets: Sequence[tuple[str, ...]], n: int, seed: int) -> list[int]:
+    """Rows until each label has ``n``, the rarest label first; a row counts for all of its labels."""
+    sizes = Counter(label for labels in label_sets for label in labels)
+    taken: set[int] = set()
+    have: Counter[str] = Counter()
+    for label in sorted(sizes, key=lambda name: (sizes[name], name)):
+        rows = [row for row, labels in enumerate(label_sets) if label in labels]
+        for place in generator(seed, "data", "per_class", label).permutation(len(rows)):
+            if have[label] >= n:
+                break
+            if rows[place] not in taken:
+                taken.add(rows[place])
+                have.update(label_sets[rows[place]])
+    return sorted(taken)
 
 
 def _groups(records: Records) -> list[list[int]]:
@@ -162,9 +183,14 @@ def _whole_queries(records: Records, strata: Sequence[str], n: int, seed: int) -
 
 
 def _strata(records: Records) -> list[str]:
-    """The stratum of each row: its class, the bin of its score, or whether its query has a relevant document."""
+    """The stratum of each row: its class, the rarest of its labels, the bin of its score, or whether its query has a
+    relevant document.
+    """
     if records.labels is not None:
         return records.labels
+    if records.label_sets is not None:
+        sizes = Counter(label for labels in records.label_sets for label in labels)
+        return [min(labels, key=lambda name: (sizes[name], name), default="") for labels in records.label_sets]
     if records.scores is None or len(records) == 0:
         return [""] * len(records)
     if records.shape == "ranking":
@@ -213,9 +239,10 @@ def _check_classes(records: Records, fold_of: Sequence[int]) -> None:
     """Refuse classes whose rows are all in one fold."""
     folds_of: dict[str, set[int]] = {}
     first: dict[str, int] = {}
-    for label, fold, line in zip(records.labels or (), fold_of, records.lines, strict=False):
-        folds_of.setdefault(label, set()).add(fold)
-        first.setdefault(label, line)
+    for labels, fold, line in zip(records.row_labels(), fold_of, records.lines, strict=True):
+        for label in labels:
+            folds_of.setdefault(label, set()).add(fold)
+            first.setdefault(label, line)
     message = "a class with all its rows in one fold, so that it cannot be trained on"
     remedy = "Add rows with other texts to this class, or leave it out."
     problems = [

@@ -19,8 +19,11 @@ from nearfar.data.values import (
     Issues,
     id_of,
     in_scale,
+    indicator_of,
+    is_list,
     is_text,
     label_of,
+    labels_of,
     number_of,
     score_of,
     text_fault,
@@ -29,6 +32,8 @@ from nearfar.errors import counted, did_you_mean, unit_of
 
 Need = Literal["text", "label", "any"]
 Kind = Literal["label", "score", "either", "relevance", "grade"]
+Targets = tuple[list[str] | None, list[float] | None, list[tuple[str, ...]] | None]
+"""Of all rows: one label each, scores, or label sets; at most one of them."""
 
 TARGETS = (
     *("label", "labels", "score", "scores"),  # this order is that of sentence-transformers
@@ -82,6 +87,10 @@ class Binding:
     """Whether the pairs are queries with documents that are more or less relevant."""
     strict_ids: bool = True
     """Whether an invalid id is a problem; else its column is left out."""
+    separator: str | None = None
+    """What separates the labels of a row, where a column has several."""
+    indicators: tuple[str, ...] = ()
+    """Columns of 0 and 1, one for each label."""
 
 
 def bind(columns: Sequence[str], layout: Layout, need: Need, issues: Issues) -> Binding | None:
@@ -95,7 +104,11 @@ def bind(columns: Sequence[str], layout: Layout, need: Need, issues: Issues) -> 
     query, document = _ids(columns, layout, texts or (), issues)
     ranked = _ranked(columns, layout, texts or (), query, document)
     target, holds = _target(columns, layout, (*(texts or ()), query, document), issues, ranked=ranked)
-    if need == "label" and target is None and len(issues.problems) + issues.omitted == before:
+    indicators = _indicators(columns, layout, (*(texts or ()), target), issues)
+    if layout.label_separator is not None and (target is None or holds == "score") and not indicators:
+        message = f"data.label_separator is set, but no column is recognized as the label among {_listed(columns)}"
+        issues.add(message, "Name it with data.label (--label).")
+    if need == "label" and target is None and not indicators and len(issues.problems) + issues.omitted == before:
         message = f"no column is recognized as the label among {_listed(columns)}"
         issues.add(message, "Name it with data.label (--label), or with data.score (--score) for scores.")
     if len(issues.problems) + issues.omitted > before or not texts:
@@ -111,7 +124,21 @@ def bind(columns: Sequence[str], layout: Layout, need: Need, issues: Issues) -> 
         kind = "grade" if ranked else "either"
     elif holds == "score" and ranked:
         kind = "relevance"
-    return Binding(texts, target, kind, query, document, ranked, strict)
+    return Binding(texts, target, kind, query, document, ranked, strict, layout.label_separator, indicators)
+
+
+def _indicators(columns: Sequence[str], layout: Layout, taken: Sequence[str | None], issues: Issues) -> tuple[str, ...]:
+    """The columns of 0 and 1 that data.label_columns names."""
+    named = layout.label_columns or ()
+    if named and (layout.label is not None or layout.score is not None or layout.label_separator is not None):
+        key = "label" if layout.label is not None else "score" if layout.score is not None else "label_separator"
+        issues.add(f"data.label_columns and data.{key} are both set", "Keep the one that says where the labels are.")
+        return ()
+    for name in named:
+        if _check_exists("label_columns", name, columns, issues) and name in taken:
+            message = f"data.label_columns names the column {name!r}, which is a text already"
+            issues.add(message, "Leave it out of data.label_columns.")
+    return tuple(named)
 
 
 def _texts(columns: Sequence[str], layout: Layout, issues: Issues) -> tuple[str, ...] | None:
@@ -202,6 +229,8 @@ def _target(
     if layout.label is not None and layout.score is not None:
         issues.add("data.label and data.score are both set", "Keep the one that says what the column holds.")
         return None, None
+    if layout.label_columns:
+        return None, None
     for key, name in (("label", layout.label), ("score", layout.score)):
         if name is None:
             continue
@@ -258,7 +287,7 @@ def derived(texts: Sequence[str]) -> list[str]:
 
 def with_ids(records: Records, binding: Binding, issues: Issues) -> Records:
     """The records with ids if they need them; an id with two texts is reported with both lines."""
-    if not binding.ranked or records.labels is not None:
+    if not binding.ranked or records.is_labeled:
         return _single_texts(records, binding, issues)
     queries, documents = records.queries, records.documents
     if queries is None:
@@ -400,7 +429,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
         return table
     checker = _Checker(table, binding, layout.scale)
     others: dict[str, list[object]] = {
-        name: [] for name in (binding.target, binding.query, binding.document) if name is not None
+        name: [] for name in (binding.target, binding.query, binding.document, *binding.indicators) if name is not None
     }
     for line, values in columns.rows():
         checker.add(line, values)
@@ -413,9 +442,12 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
         if unused:
             more = " and more" if len(unused) > 20 else ""
             issues.notes.append(f"columns that are not used: {', '.join(unused[:20])}{more}")
-    labels, scores = checker.targets(others)
+    labels, scores, label_sets = checker.targets(others)
     queries, documents = (checker.ids(name, others) for name in (binding.query, binding.document))
-    records = Records(checker.texts, labels, scores, checker.lines, source, queries=queries, documents=documents)
+    records = Records(
+        checker.texts, labels, scores, checker.lines, source, queries=queries, documents=documents,
+        label_sets=label_sets,
+    )  # fmt: skip
     if scores is not None:
         records = replace(records, scale=layout.scale, relevant=layout.relevant if binding.ranked else None)
     if not all(checker.valid):
@@ -467,11 +499,15 @@ class _Checker:
         if empty:
             self.table.empty.append(line)
 
-    def targets(self, columns: Mapping[str, Sequence[object]]) -> tuple[list[str] | None, list[float] | None]:
-        """The labels or the scores of all rows."""
+    def targets(self, columns: Mapping[str, Sequence[object]]) -> Targets:
+        """The labels, the scores or the label sets of all rows."""
         name, kind = self.binding.target, self.binding.kind
+        if self.binding.indicators:
+            return None, None, self._indicated(columns)
         if name is None:
-            return None, None
+            return None, None, None
+        if self.binding.separator is not None or _has_lists(columns[name]):
+            return None, None, self._label_sets(name, columns[name])
         scored = kind in ("score", "relevance")
         if kind == "grade":
             scored = _numbers(columns[name])[0]
@@ -497,7 +533,27 @@ class _Checker:
                 self.reject(index, result, name, value)
             labels.append(result if isinstance(result, str) else "")
             scores.append(result if isinstance(result, float) else 0.0)
-        return (None, scores) if scored else (labels, None)
+        return (None, scores, None) if scored else (labels, None, None)
+
+    def _label_sets(self, name: str, column: Sequence[object]) -> list[tuple[str, ...]]:
+        """The labels of each row, from lists or from texts that a separator divides."""
+        results = [labels_of(value, self.binding.separator) for value in column]
+        for index, result in enumerate(results):
+            if isinstance(result, Fault):
+                self.reject(index, result, name, column[index])
+        return [() if isinstance(result, Fault) else result for result in results]
+
+    def _indicated(self, columns: Mapping[str, Sequence[object]]) -> list[tuple[str, ...]]:
+        """The labels of each row, from a column of 0 and 1 for each label."""
+        chosen: list[list[str]] = [[] for _ in self.lines]
+        for name in self.binding.indicators:
+            for index, value in enumerate(columns[name]):
+                applies = indicator_of(value)
+                if isinstance(applies, Fault):
+                    self.reject(index, applies, name, value)
+                elif applies:
+                    chosen[index].append(name)
+        return [tuple(labels) for labels in chosen]
 
     def ids(self, name: str | None, columns: Mapping[str, Sequence[object]]) -> list[str] | None:
         """The ids in a column; None if there is no such column, or one that is left out for an invalid id."""
@@ -512,6 +568,12 @@ class _Checker:
                     return None
                 self.reject(index, result, name, columns[name][index])
         return ["" if isinstance(result, Fault) else result for result in results]
+
+
+def _has_lists(targets: Sequence[object]) -> bool:
+    """Whether most values are lists, so that a row has several labels; a single list among names is a fault."""
+    lists = sum(map(is_list, targets))
+    return 2 * lists > sum(value is not None for value in targets)
 
 
 def _numbers(targets: Sequence[object]) -> tuple[bool, bool]:

@@ -87,7 +87,14 @@ NO_TEXT = Fault("the text is missing", f"Write a text, {DROP}.")
 NOT_TEXT = Fault("the text is not a string", f"Write it in quotes, {DROP}.")
 SURROGATE = Fault("the text has half of a surrogate pair, which is no character", f"Write the whole character, {DROP}.")
 NO_LABEL = Fault("the label is missing", f"Write a label, {DROP}.")
-MANY_LABELS = Fault("the label is a list; multi-label rows are not supported", f"Keep one label per row, {DROP}.")
+MANY_LABELS = Fault("the label is a list, but other rows have one label each", f"Write a list in every row, {DROP}.")
+NO_LABELS = Fault("the labels are missing", f"Write a list of labels, [] for a text without any, {DROP}.")
+NO_LIST = Fault(
+    "the labels are not a list, as in other rows",
+    "Write a list of labels in every row, or say what separates them with data.label_separator (--label-separator); "
+    f"{DROP}.",
+)
+NOT_INDICATOR = Fault("a label column has a value that is neither 0 nor 1", f"Write 1 where the label applies, {DROP}.")
 NOT_LABEL = Fault(
     "the label is neither a name nor a whole number",
     f"Write the name of a class; name the column with data.score (--score) if it holds scores; {DROP}.",
@@ -136,6 +143,45 @@ def label_of(value: object) -> str | Fault:
     if value is None:
         return NO_LABEL
     return MANY_LABELS if isinstance(value, list | tuple) else NOT_LABEL
+
+
+def is_list(value: object) -> bool:
+    """Whether a value holds several labels."""
+    return isinstance(value, list | tuple | set | frozenset)
+
+
+def labels_of(value: object, separator: str | None = None) -> tuple[str, ...] | Fault:
+    """The label names of a value, each once, or why it has none that can be used.
+
+    >>> labels_of(["joy", "anger", "joy"]), labels_of("joy; anger", ";"), labels_of("", ";"), labels_of([])
+    (('joy', 'anger'), ('joy', 'anger'), (), ())
+    """
+    if separator is not None and not is_list(value):
+        if value is None:
+            return ()
+        names = value.split(separator) if isinstance(value, str) else [value]
+        parts: list[object] = [name for name in names if not isinstance(name, str) or name.strip()]
+    elif value is None:
+        return NO_LABELS
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    elif isinstance(value, set | frozenset):
+        parts = sorted(value, key=str)  # a set has no order that two runs share
+    else:
+        return NO_LIST
+    labels = [label_of(part) for part in parts]
+    fault = next((label for label in labels if isinstance(label, Fault)), None)
+    return fault or tuple(dict.fromkeys(label for label in labels if isinstance(label, str)))
+
+
+def indicator_of(value: object) -> bool | Fault:
+    """Whether a label applies: 1 or 0.
+
+    >>> indicator_of("1"), indicator_of(0.0), indicator_of(True), indicator_of("2").message[:14]
+    (True, False, True, 'a label column')
+    """
+    number = float(value) if isinstance(value, bool) else number_of(value)
+    return NOT_INDICATOR if number not in (0, 1) else bool(number)
 
 
 def score_of(value: object) -> float | Fault:

@@ -26,6 +26,7 @@ from nearfar.encoding.pretrained import (
     open_network,
     open_tokenizer,
     require_pooler,
+    several_labels,
 )
 from nearfar.encoding.tokens import TokenTable, tokenize
 from nearfar.errors import EncoderError, OutputError, SettingError
@@ -38,11 +39,13 @@ class Prediction:
     """What a model says of a text or a pair."""
 
     label: str | None
-    """None for a task of scores."""
+    """None for a task of scores, and where a text may have several labels."""
     probabilities: dict[str, float]
-    """Of every class; empty for scores and under a cosine head."""
+    """Of every class, of several labels each by itself; empty for scores and under a cosine head."""
     score: float | None = None
     """In the range of the training scores; under a cosine head with labels, the cosine."""
+    labels: tuple[str, ...] | None = None
+    """The labels that apply, the most likely first, of a model of several labels a text; else None."""
 
 
 class Model(SavedModel):
@@ -88,16 +91,30 @@ class Model(SavedModel):
         """The label of each text, or of each ``(left, right)`` pair for a model trained on pairs."""
         labels = self._require_labels()
         chances = self.probabilities(texts, batch_size=batch_size)
+        if self.multilabel:
+            return [self._several(labels, row.tolist()) for row in chances]
         return [Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True))) for row in chances]
 
+    @property
+    def multilabel(self) -> bool:
+        """Whether a text may have several labels."""
+        return self.card.task.get("kind") == "multilabel"
+
+    def _several(self, labels: tuple[str, ...], chances: list[float]) -> Prediction:
+        """The labels with at least the probability of their thresholds."""
+        least = self.card.task.get("thresholds", {})
+        order = sorted(zip(labels, chances, strict=True), key=lambda pair: -pair[1])
+        applying = tuple(label for label, chance in order if chance >= least.get(label, 0.5))
+        return Prediction(None, dict(zip(labels, chances, strict=True)), labels=applying)
+
     def probabilities(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
-        """(n, c) probabilities of the classes."""
+        """(n, c) probabilities of the classes; where a text may have several labels, of each label by itself."""
         self._require_labels()
         width = self.model.classes
         logits = in_batches(
             self.model, self.tokenize(texts), batch_size, lambda output: output.logits, width=width, logits_only=True
         )
-        return logits.softmax(dim=1).numpy()
+        return (logits.sigmoid() if self.multilabel else logits.softmax(dim=1)).numpy()
 
     def embed(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, d) text vectors."""
@@ -207,7 +224,10 @@ def load(name: str | Path, *, revision: str | None = None, token: str | None = N
             head = _read_head(folder, card, int(config.hidden_size), len(labels), name)
     if card is None:
         length = choose_length(source, network, tokenizer, None)
-        card = model_folder.Card(source.pooling or "mean", length, native, labels, normalize=source.normalize)
+        task: model_folder.TaskSpec = {"kind": "multilabel"} if labels and several_labels(config) else {}
+        card = model_folder.Card(
+            source.pooling or "mean", length, native, labels, normalize=source.normalize, task=task
+        )
     _check_complete(network, card, fresh if folder is not None else set(), name)
     transform = None
     if card.transform is not None:

@@ -53,6 +53,8 @@ class TaskSpec(TypedDict, total=False):
     threshold: float | None
     accuracy_threshold: float | None
     """The decision thresholds of positive pairs, by F1 and by accuracy of the dev rows."""
+    thresholds: dict[str, float]
+    """The probability from which on each label applies, where a text may have several."""
     shared_layer: bool
     tasks: list[dict[str, Any]]
 

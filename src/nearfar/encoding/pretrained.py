@@ -337,12 +337,22 @@ def open_config(source: Source) -> Any:
     return config
 
 
+MULTI_LABEL = "multi_label_classification"
+"""What transformers calls heads whose labels are predicted each by itself."""
+
+
+def several_labels(config: Any) -> bool:
+    """Whether the head of a classifier of transformers is for several labels a text."""
+    return bool(config.problem_type == MULTI_LABEL)
+
+
 def labels_of(config: Any) -> tuple[str, ...] | None:
-    """The classes of a classifier of transformers; None for any other, and for heads of scores or of many labels."""
+    """The classes of a classifier of transformers; None for any other, and for heads of scores."""
     kinds = getattr(config, "architectures", None) or []
     if not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
         return None
-    if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
+    known = (None, "single_label_classification", MULTI_LABEL)
+    if config.num_labels < 2 or config.problem_type not in known:
         return None
     return tuple(str(config.id2label.get(place, place)) for place in range(config.num_labels))
 

@@ -11,6 +11,7 @@ from nearfar.evaluation.geometry import (
     uniformity,
 )
 from nearfar.evaluation.inference import classify, embed_table, pair_scores, score_pairs
+from nearfar.evaluation.multi_label import MultiLabelReport, multi_label_report
 from nearfar.evaluation.pairs import PairReport, ScoreReport, best_threshold, pair_report, score_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
 from nearfar.evaluation.search import Search, evaluate_retrieval, top_documents
@@ -18,9 +19,10 @@ from nearfar.evaluation.suites import SetScore, SuiteReport, SuiteSet, evaluate_
 from nearfar.evaluation.whitening_maps import Affine, AllButTheTop, Whitening
 
 __all__ = [
-    "Affine", "AllButTheTop", "ClassReport", "EvaluationRows", "PairReport", "RankingReport", "Report", "ScoreReport",
-    "Search", "SetScore", "SuiteReport", "SuiteSet", "Truth", "Whitening", "alignment", "anisotropy", "best_threshold",
-    "class_report", "classify", "effective_rank", "embed_table", "evaluate", "evaluate_retrieval", "evaluate_suite",
-    "geometry_report", "layer_anisotropy", "most_likely", "pair_report", "pair_scores", "ranking_report", "read_suite",
-    "report_on", "score_pairs", "score_report", "top_documents", "uniformity",
+    "Affine", "AllButTheTop", "ClassReport", "EvaluationRows", "MultiLabelReport", "PairReport", "RankingReport",
+    "Report", "ScoreReport", "Search", "SetScore", "SuiteReport", "SuiteSet", "Truth", "Whitening", "alignment",
+    "anisotropy", "best_threshold", "class_report", "classify", "effective_rank", "embed_table", "evaluate",
+    "evaluate_retrieval", "evaluate_suite", "geometry_report", "layer_anisotropy", "most_likely", "multi_label_report",
+    "pair_report", "pair_scores", "ranking_report", "read_suite", "report_on", "score_pairs", "score_report",
+    "top_documents", "uniformity",
 ]  # fmt: skip

@@ -18,13 +18,14 @@ from nearfar.data.row_types import RowType
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.evaluation.classification import ClassReport, class_report, most_likely
 from nearfar.evaluation.inference import classify, score_pairs
+from nearfar.evaluation.multi_label import MultiLabelReport, multi_label_report
 from nearfar.evaluation.pairs import PairReport, ScoreReport, TripletReport, pair_report, score_report, triplet_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
 from nearfar.evaluation.search import Search, evaluate_retrieval
 
-Report: TypeAlias = ClassReport | ScoreReport | PairReport | RankingReport | TripletReport
+Report: TypeAlias = ClassReport | MultiLabelReport | ScoreReport | PairReport | RankingReport | TripletReport
 Thresholds: TypeAlias = Mapping[str, float]
-"""The decision thresholds of binary pairs: ``threshold`` and ``accuracy_threshold``."""
+"""The decision thresholds of binary pairs, ``threshold`` and ``accuracy_threshold``; of several labels, by label."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Truth:
 
     row_type: RowType
     values: NDArray[Any]
-    """(n,) class numbers, scores from 0 to 1, binary labels, or grades of relevance; of no use for triplets."""
+    """(n,) class numbers, scores from 0 to 1, binary labels, or grades of relevance; of no use for triplets.
+    (n, c) indicators where texts have several labels."""
     classes: tuple[str, ...] = ()
     queries: Sequence[str] = ()
     """The id of each row's query, in a ranking."""
@@ -57,7 +59,7 @@ class EvaluationRows:
 def evaluate(
     model: TextModel, rows: EvaluationRows, *, batch_size: int, thresholds: Thresholds | None = None
 ) -> Report:
-    """How a model does on rows. Binary pairs are cut at ``thresholds``, or at the best ones of these rows."""
+    """How a model does on rows. Binary pairs and labels are cut at ``thresholds``, or at the best ones here."""
     if isinstance(rows.truth, Search):
         return evaluate_retrieval(model, rows.table, rows.truth, batch_size=batch_size)
     return report_on(outputs(model, rows, batch_size=batch_size), rows.truth, thresholds)
@@ -66,7 +68,9 @@ def evaluate(
 def outputs(model: TextModel, rows: EvaluationRows, *, batch_size: int) -> NDArray[np.float32]:
     """(n, k) probabilities of k classes, or cosines of the first text of each row with the k others."""
     if not rows.columns:
-        return classify(model, rows.table, batch_size=batch_size)
+        assert isinstance(rows.truth, Truth)
+        several = rows.truth.row_type.multilabel
+        return classify(model, rows.table, batch_size=batch_size, multilabel=several)
     first, *others = rows.columns
     pairs = np.tile(first, len(others)), np.concatenate(others)
     return score_pairs(model, rows.table, *pairs, batch_size=batch_size).reshape(len(others), -1).T
@@ -79,6 +83,10 @@ def report_on(predicted: NDArray[np.float32], truth: Truth, thresholds: Threshol
 
 def _classes(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> ClassReport:
     return class_report(truth.values, most_likely(predicted), truth.classes)
+
+
+def _label_sets(predicted: NDArray[np.float32], truth: Truth, thresholds: Thresholds) -> MultiLabelReport:
+    return multi_label_report(truth.values, predicted, truth.classes, thresholds or None)
 
 
 def _scores(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> ScoreReport:
@@ -102,6 +110,7 @@ def _ranking(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> Ran
 
 _REPORTS: dict[RowType, Callable[[NDArray[np.float32], Truth, Thresholds], Report]] = {
     RowType.LABELED: _classes,
+    RowType.MULTILABEL: _label_sets,
     RowType.SCORED_PAIRS: _scores,
     RowType.BINARY_PAIRS: _binary,
     RowType.TRIPLETS: _triplets,

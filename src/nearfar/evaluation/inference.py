@@ -25,12 +25,13 @@ def embed_table(model: TextModel, table: TokenTable, *, batch_size: int) -> NDAr
     return _outputs(model, table, batch_size, lambda output: output.embedding.float(), width=model.dim)
 
 
-def classify(model: TextModel, table: TokenTable, *, batch_size: int) -> NDArray[np.float32]:
-    """(n, c) class probabilities, in the order of the table."""
+def classify(model: TextModel, table: TokenTable, *, batch_size: int, multilabel: bool = False) -> NDArray[np.float32]:
+    """(n, c) class probabilities, in the order of the table; with several labels, of each label by itself."""
 
     def probabilities(output: Output) -> Tensor:
         assert output.logits is not None
-        return output.logits.float().softmax(dim=1)
+        logits = output.logits.float()
+        return logits.sigmoid() if multilabel else logits.softmax(dim=1)
 
     return _outputs(model, table, batch_size, probabilities, width=model.classes, logits_only=True)
 

@@ -6,6 +6,7 @@ from nearfar.objectives.contrastive import Contrastive
 from nearfar.objectives.cosine_mse import CosineMSE
 from nearfar.objectives.cross_entropy import CrossEntropy, balanced_weights
 from nearfar.objectives.label_aware import LabelAware
+from nearfar.objectives.multi_label import BinaryCrossEntropy, MultiLabelSupCon, positive_weights
 from nearfar.objectives.pair_contrastive import PairContrastive
 from nearfar.objectives.pair_triplet import PairTriplet
 from nearfar.objectives.pearson import Pearson
@@ -16,11 +17,13 @@ from nearfar.objectives.triplet import Triplet
 
 __all__ = [
     "BatchSoftmax",
+    "BinaryCrossEntropy",
     "Blend",
     "Contrastive",
     "CosineMSE",
     "CrossEntropy",
     "LabelAware",
+    "MultiLabelSupCon",
     "PairContrastive",
     "PairTriplet",
     "Pearson",
@@ -29,4 +32,5 @@ __all__ = [
     "SupCon",
     "Triplet",
     "balanced_weights",
+    "positive_weights",
 ]

@@ -181,12 +181,18 @@ def _summary(data: RunData, card: Card) -> str:
     if not data.classes:
         return "An encoder of texts: the cosine of two vectors says how much their texts have to do with each other."
     names = ", ".join(f"`{label}`" for label in data.classes[:30]) + (" ..." if len(data.classes) > 30 else "")
-    return f"A classifier of {'pairs of texts' if card.joined else 'texts'} into {len(data.classes)} classes: {names}."
+    texts = "pairs of texts" if card.joined else "texts"
+    if data.row_type.multilabel:
+        least = sorted(set(card.task.get("thresholds", {}).values()))
+        cut = f" A label applies from the probability {least[0]:.4f} on." if len(least) == 1 else ""
+        return f"A multi-label classifier of {texts}, any number of {len(data.classes)} labels each: {names}.{cut}"
+    return f"A classifier of {texts} into {len(data.classes)} classes: {names}."
 
 
 def _results(reports: dict[str, Any]) -> list[str]:
     """A table, or one for each part where dev and test rows are of different kinds and have different scores."""
-    named = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1"}
+    named = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1", "f1_micro": "micro F1"}
+    named |= {"f1_samples": "sample F1", "lrap": "LRAP"}
     lines: list[str] = []
     above: list[str] | None = None
     for split, report in reports.items():

@@ -161,9 +161,9 @@ def draw(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
     data, notes = recipe.data, list[str]()
     size = SIZES[data.limit] if isinstance(data.limit, str) else data.limit
     if data.per_class is not None:
-        if train.labels is None:
+        if not train.is_labeled:
             raise SettingError("data.per_class draws texts of each class, and these rows have none; use data.limit.")
-        few = sorted(name for name, count in Counter(train.labels).items() if count < data.per_class)
+        few = sorted(name for name, count in class_sizes(train).items() if count < data.per_class)
         if few:
             many = counted(len(few), "class has fewer texts and takes", "classes have fewer texts and take")
             notes.append(f"data.per_class is {data.per_class}, but {many} part with all of them: {_first(few)}")
@@ -178,7 +178,7 @@ def draw(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
 
 def classes_left_out(train: Records, classes: tuple[str, ...], recipe: Recipe) -> list[str]:
     """What to say of classes that too small a draw has left without training texts."""
-    absent = sorted(set(classes) - set(train.labels or ()))
+    absent = sorted(set(classes) - class_sizes(train).keys())
     if len(absent) == len(classes) - 1:
         raise SettingError(
             f"data.limit is {recipe.data.limit}, which leaves training texts of one class only, so there is nothing to "
@@ -190,6 +190,11 @@ def classes_left_out(train: Records, classes: tuple[str, ...], recipe: Recipe) -
         f"data.limit is {recipe.data.limit}, which leaves {len(absent)} of {len(classes)} classes without a training "
         f"text to learn from: {_first(absent)}; data.per_class draws texts of each class"
     ]
+
+
+def class_sizes(records: Records) -> Counter[str]:
+    """How many rows each class has; a row with several labels counts for each of them."""
+    return Counter(label for labels in records.row_labels() for label in labels)
 
 
 def _first(names: Sequence[str]) -> str:
@@ -439,6 +444,10 @@ def _check_measured(row_type: RowType, records: Records, role: str, issues: _Iss
 
 
 def _one_class(train: Records) -> Problem:
+    if train.label_sets is not None:
+        message = f"texts with several labels need two labels at least, and there are {len(train.classes())}"
+        remedy = "Write texts with and without the label as two classes, or name another column with data.label."
+        return Problem(train.source, message, remedy)
     message = "all rows have the same label, so there is nothing to tell apart"
     remedy = "Add rows of another class, or name another column with data.label (--label)."
     return Problem(train.source, message, remedy, value=train.labels[0] if train.labels else None)
@@ -477,16 +486,25 @@ def _from_here(source: str) -> str:
     )
 
 
-def class_numbers(records: Records, classes: tuple[str, ...]) -> NDArray[np.int64]:
-    """(n,) the number of each row's class; a label that is not among them is refused with its line."""
+def class_numbers(records: Records, classes: tuple[str, ...], row_type: RowType = RowType.LABELED) -> NDArray[np.int64]:
+    """(n,) the number of each row's class, or (n, c) which labels apply to a row that may have several.
+
+    A label that is not among the classes is refused with its line.
+    """
     numbers = {name: number for number, name in enumerate(classes)}
-    labels = records.labels or []
+    labels = records.row_labels()
     message, remedy = "the model does not know this label", f"It knows: {', '.join(classes[:12])}."
     problems = [
         Problem(records.source, message, remedy, line=line, value=label)
-        for label, line in zip(labels, records.lines, strict=True)
+        for names, line in zip(labels, records.lines, strict=True)
+        for label in names
         if label not in numbers
     ]
     if problems:
         raise DataError(problems)
-    return np.array([numbers[label] for label in labels], dtype=np.int64)
+    if not row_type.multilabel:
+        return np.array([numbers[label] for label in records.labels or ()], dtype=np.int64)
+    indicators = np.zeros((len(records), len(classes)), dtype=np.int64)
+    for row, names in enumerate(labels):
+        indicators[row, [numbers[name] for name in names]] = 1
+    return indicators

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from nearfar.encoding.pretrained import stated_pooling
 from nearfar.errors import SettingError, counted, did_you_mean
-from nearfar.pipeline.data import RunData
+from nearfar.pipeline.data import RunData, class_sizes
 from nearfar.recipe import OBJECTIVES, Batches, Encoder, Objective, Recipe, Training
 from nearfar.recipe import Stage as StageTable
 from nearfar.recipe.capabilities import Capabilities
@@ -46,6 +45,11 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
     """The recipe with nothing left open, and what the user should know about it."""
     objective, notes = _objective(recipe, data)
     check_objective(objective, data.classes)
+    if data.row_type.multilabel and not objective.does.multilabel:
+        raise SettingError(
+            f"{objective.name} reads one class a text, and these texts have several labels; choose cross-entropy, "
+            "supcon or cross-entropy+supcon."
+        )
     objective = objective.filled()
     does = objective.does
     if recipe.encoder.frozen:
@@ -103,7 +107,7 @@ def _check_weights(weights: Mapping[str, float], classes: tuple[str, ...], key: 
 
 def _imbalance(objective: Objective, head: HeadKind, data: RunData) -> list[str]:
     """What to say of classes of very different sizes that count by their frequency."""
-    sizes = Counter(data.train.labels)
+    sizes = class_sizes(data.train)
     if len(sizes) < 2 or objective.class_weight != "none":
         return []
     (large, most), *_, (small, least) = sizes.most_common()
@@ -200,6 +204,11 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
                 f'head.kind is "{kind}", but {objective.name} has no cross-entropy to train a head with: '
                 'set head.kind = "logistic", or objective.name = "cross-entropy+supcon".'
             )
+        case "nearest-center" | "neighbors" if data.row_type.multilabel:
+            raise SettingError(
+                f'head.kind is "{kind}", which predicts one class a text, and these texts have several labels; set '
+                'head.kind = "logistic" (one-vs-rest), or "trained" with a cross-entropy.'
+            )
         case "neighbors" if objective.class_weight != "none" and not does.trains_head:
             raise SettingError(
                 'objective.class_weight has no effect under head.kind = "neighbors", whose votes have no weights: set '
@@ -211,6 +220,8 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
 def _fitted(does: Capabilities, data: RunData) -> HeadKind:
     """The head to fit where none is asked for: docs/why/few-shot-defaults.md has the comparison."""
     classes = len(data.classes)
+    if data.row_type.multilabel:
+        return "logistic"  # one-vs-rest
     few = classes <= CENTER_CLASSES and len(data.train) <= CENTER_TEXTS * classes
     return "nearest-center" if few and does.needs_positives else "logistic"
 

@@ -15,14 +15,16 @@ from nearfar.data import Records, named_splits
 from nearfar.encoding import Built, Card, Head, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.encoding.model_folder import TaskSpec
+from nearfar.encoding.pretrained import MULTI_LABEL
 from nearfar.encoding.tokens import foreign_texts
 from nearfar.errors import SettingError, counted
-from nearfar.evaluation import PairReport, Report
+from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.evaluation.evaluators import EvaluationRows, evaluate
+from nearfar.evaluation.multi_label import THRESHOLD, choose_thresholds
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import NATIVE_HEAD, POOLED_HEAD, TRAINED, Stage, are_few, plan_stages, unstored, written
-from nearfar.pipeline.heads import TrainingRows, fit_head
+from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_head
 from nearfar.pipeline.loaders import (
     EVALUATION_BATCH,
     Rows,
@@ -135,6 +137,8 @@ class EncoderPlan:
         headed = self.classifies and any(stage.recipe.objective.does.trains_head for stage in self.parts)
         classes = data.classes if headed else None
         built = open_encoder(recipe.encoder, classes=classes, seed=stream(recipe.seed, "head"), name=encoder)
+        if data.row_type.multilabel and built.model.native:
+            built.model.network.config.problem_type = MULTI_LABEL
         built.model.to(accelerator.device)
         scale = scale_of(data)
         rows = {
@@ -162,6 +166,8 @@ class EncoderRun:
     searches: dict[str, EvaluationRows]
     """Dev and test rows as searches of a corpus, where there is one."""
     notes: list[str] = field(default_factory=list)
+    thresholds: dict[str, float] = field(default_factory=dict)
+    """From which probability on a label applies, where texts have several labels and there are no dev rows."""
 
     @property
     def model(self) -> TextModel:
@@ -267,16 +273,30 @@ class EncoderRun:
         """Fit the class head to the trained encoder, where it is not trained with it."""
         if self._fits_head(self.plan.recipe):
             self.model.head = self._fitted_head(self.plan.recipe)
+        if self.plan.data.row_type.multilabel and self.plan.data.dev is None:
+            self.thresholds.update(self._thresholds())
+
+    def _thresholds(self) -> dict[str, float]:
+        """The thresholds of labels without dev rows: by cross-validation of a fitted head, a half for a trained one."""
+        recipe, classes = self.plan.recipe, self.plan.data.classes
+        if not self._fits_head(recipe):
+            return dict.fromkeys(classes, THRESHOLD)
+        rows = self._training_rows(recipe)
+        probabilities, _ = cross_validated(self.model, rows, seed=recipe.seed, batch_size=EVALUATION_BATCH)
+        return choose_thresholds(rows.labels, probabilities, classes)
 
     def _fits_head(self, recipe: Recipe) -> bool:
         return self.plan.classifies and recipe.head.kind not in (*TRAINED, "auto")
 
     def _fitted_head(self, recipe: Recipe) -> Head:
         kind: Any = recipe.head.kind
-        train = self.rows["train"]
-        rows = TrainingRows(train.table, train.labels, self.plan.data.classes, recipe.objective.class_weight)
+        rows = self._training_rows(recipe)
         head = fit_head(kind, self.model, rows, neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH)
         return head.to(next(self.model.parameters()).device)
+
+    def _training_rows(self, recipe: Recipe) -> TrainingRows:
+        train = self.rows["train"]
+        return TrainingRows(train.table, train.labels, self.plan.data.classes, recipe.objective.class_weight)
 
     def evaluators(self, *, fit: Recipe | None = None) -> dict[str, Callable[[], dict[str, Report]]]:
         """What measures the model on dev and test rows; with ``fit``, under the head that this recipe fits first."""
@@ -291,6 +311,7 @@ class EncoderRun:
         rows = self.searches.get(split) or evaluation_rows(self.rows[split], records, self.plan.data.classes)
 
         def measure(thresholds: Mapping[str, float] | None) -> Report:
+            thresholds = thresholds or self.thresholds or None
             if fit is None or not self._fits_head(fit):
                 return evaluate(self.model, rows, batch_size=EVALUATION_BATCH, thresholds=thresholds)
             trained, self.model.head = self.model.head, self._fitted_head(fit)
@@ -307,8 +328,11 @@ class EncoderRun:
         task: TaskSpec = {"kind": str(data.row_type)}
         if self.scale is not None:
             task |= {"low": self.scale.low, "high": self.scale.high}
-        if isinstance(report := reports.get("dev", {}).get(""), PairReport):
+        report = reports.get("dev", {}).get("")
+        if isinstance(report, PairReport):
             task |= {"threshold": report.threshold, "accuracy_threshold": report.accuracy_threshold}
+        if data.row_type.multilabel:
+            task["thresholds"] = report.thresholds if isinstance(report, MultiLabelReport) else self.thresholds
         card = Card(
             pooling=self.model.pooling,
             max_length=self.built.max_length,

@@ -12,6 +12,7 @@ from nearfar.data.corpora import Corpus, judge
 from nearfar.encoding import Model
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
+from nearfar.evaluation.multi_label import THRESHOLD
 from nearfar.pipeline.data import class_numbers, unmeasurable
 from nearfar.pipeline.loaders import corpus_rows, distinct, targets_of, truth_of
 
@@ -70,8 +71,10 @@ def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: i
     """How a classifier does: its predictions for the texts against the labels of the records."""
     labels = model.labels
     assert labels is not None
-    truth = Truth(RowType.LABELED, class_numbers(records, labels), labels)
-    return report_on(model.probabilities(texts, batch_size=batch_size), truth)
+    row_type = RowType.MULTILABEL if model.multilabel else RowType.LABELED
+    truth = Truth(row_type, class_numbers(records, labels, row_type), labels)
+    thresholds = dict.fromkeys(labels, THRESHOLD) | model.card.task.get("thresholds", {}) if model.multilabel else None
+    return report_on(model.probabilities(texts, batch_size=batch_size), truth, thresholds)
 
 
 def card_thresholds(model: Model) -> dict[str, float]:

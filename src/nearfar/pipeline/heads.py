@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,10 +14,13 @@ from nearfar.encoding import CenterHead, Head, LogisticHead, NeighborHead, TextM
 from nearfar.evaluation import embed_table
 from nearfar.pipeline.objectives import class_weights
 from nearfar.recipe.capabilities import ClassWeight
+from nearfar.seeds import generator
 
 FittedHead = Literal["logistic", "nearest-center", "neighbors"]
 ABSENT = -1e4
 """The logit of a class that no training text has."""
+FOLDS = 5
+"""Folds of the training texts that choose thresholds where there are no dev rows."""
 STRENGTH = 10.0
 """Inverse of the logistic head's L2 penalty; docs/why/few-shot-defaults.md has the comparison."""
 
@@ -28,6 +31,7 @@ class TrainingRows:
 
     table: TokenTable
     labels: NDArray[np.int64]
+    """(n,) the class of each text, or (n, c) which labels apply to it."""
     classes: tuple[str, ...]
     class_weight: ClassWeight = "none"
 
@@ -46,6 +50,21 @@ def fit_head(
     """
     vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
     return _FITS[kind](vectors, rows, neighbors)
+
+
+def cross_validated(
+    model: TextModel, rows: TrainingRows, *, seed: int, batch_size: int = 64
+) -> tuple[NDArray[np.float32], int]:
+    """(n, c) probabilities of the labels of each text by one-vs-rest heads that were fitted without it; the folds."""
+    vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
+    folds = min(FOLDS, len(vectors))
+    fold_of = generator(seed, "thresholds").permutation(len(vectors)) % folds
+    probabilities = np.zeros(rows.labels.shape, dtype=np.float32)
+    for fold in range(folds):
+        held = fold_of == fold
+        head = _one_vs_rest(vectors[~held], replace(rows, labels=rows.labels[~held]))
+        probabilities[held] = head(torch.from_numpy(vectors[held])).sigmoid().numpy()
+    return probabilities, folds
 
 
 def _centers(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) -> CenterHead:
@@ -70,6 +89,8 @@ def _votes(vectors: NDArray[np.float32], rows: TrainingRows, neighbors: int) -> 
 def _logistic(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) -> LogisticHead:
     from sklearn.linear_model import LogisticRegression
 
+    if rows.labels.ndim == 2:
+        return _one_vs_rest(vectors, rows)
     counts = np.bincount(rows.labels, minlength=len(rows.classes))
     weights = class_weights(rows.class_weight, rows.classes, counts)
     of_rows = None if weights is None else weights.numpy()[rows.labels]
@@ -82,6 +103,23 @@ def _logistic(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int)
     head.bias.fill_(ABSENT)
     head.weight[present] = torch.from_numpy(weight).float()
     head.bias[present] = torch.from_numpy(bias).float()
+    return head
+
+
+def _one_vs_rest(vectors: NDArray[np.float32], rows: TrainingRows) -> LogisticHead:
+    """A logistic regression for each label; a label that all or no texts have is a constant."""
+    from sklearn.linear_model import LogisticRegression
+
+    weights = class_weights(rows.class_weight, rows.classes, rows.labels.sum(axis=0), rows=len(rows.labels))
+    head = LogisticHead(vectors.shape[1], len(rows.classes))
+    for number, applies in enumerate(rows.labels.T):
+        if applies.all() or not applies.any():
+            head.bias[number] = -ABSENT if applies.all() else ABSENT
+            continue
+        of_label = None if weights is None else {0: 1.0, 1: float(weights[number])}
+        fitted = LogisticRegression(C=STRENGTH, max_iter=1_000, class_weight=of_label).fit(vectors, applies)
+        head.weight[number] = torch.from_numpy(fitted.coef_[0]).float()
+        head.bias[number] = float(fitted.intercept_[0])
     return head
 
 

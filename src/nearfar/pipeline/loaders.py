@@ -64,6 +64,7 @@ class Rows:
     columns: tuple[NDArray[np.int64], ...]
     """For each column of texts (n,) where in the table a row's text is; none means row i is text i."""
     labels: NDArray[np.int64]
+    """(n,) the class of each row, or (n, c) which labels apply to it."""
     targets: NDArray[np.float32] | None = None
     positive_above: float = 0.5
     """The target above which a pair is positive, unless an objective sets another threshold."""
@@ -116,7 +117,7 @@ def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None
     row_type = data.row_type_of(records)
     if row_type.has_classes:
         table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
-        return Rows(row_type, table, (), class_numbers(records, data.classes))
+        return Rows(row_type, table, (), class_numbers(records, data.classes, row_type))
     texts, columns = distinct(records.texts)
     if row_type.views:
         columns = (columns[0], columns[0])
@@ -352,7 +353,7 @@ def batch_notes(loader: Loader, recipe: Recipe) -> list[str]:
     does = recipe.objective.does
     if not does.needs_positives:
         return []
-    notes, size, classes = list[str](), recipe.batches.size or 0, len(np.unique(loader.labels))
+    notes, size, classes = list[str](), recipe.batches.size or 0, int((class_counts(loader.labels) > 0).sum())
     wanted, fitting = recipe.batches.per_class, texts_per_class(recipe.batches.per_class, size)
     if recipe.batches.shuffle == "balanced" and size < 4:
         notes.append(
@@ -369,7 +370,7 @@ def batch_notes(loader: Loader, recipe: Recipe) -> list[str]:
             f"batches.size is {size}, so a batch holds two texts of at most {size // 2} of the {classes} classes; "
             f"{2 * classes} or more have room for all of them"
         )
-    alone = count_without_positive(loader.labels, loader.sampler.batches(0))
+    alone = _without_positive(loader.labels, loader.sampler.batches(0))
     parts = [part.does for part in parts_of(recipe.objective).values()]
     if alone and any(part.needs_positives and not part.two_views for part in parts):
         nothing = alone == len(loader) and does.idle_without_positives
@@ -387,13 +388,44 @@ def batch_notes(loader: Loader, recipe: Recipe) -> list[str]:
 
 def _remedy(loader: Loader, recipe: Recipe, alone: int) -> str:
     """What gives anchors without a positive one: other batches, unless there is none in all of the texts."""
-    singles = int((np.unique(loader.labels, return_counts=True)[1] == 1).sum())
+    singles = int((class_counts(loader.labels) == 1).sum())
     if alone > singles:
         size = min(2 * (recipe.batches.size or 1), len(loader))
         return f"larger batches (batches.size, {size} for one) or more texts of a class would help"
     if recipe.data.per_class == 1:
         return "data.per_class leaves one text of each: set 2 or more, 8 is usual"
     return "more texts of a class would help, two of each at least"
+
+
+def class_counts(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows each class has, of (n,) class numbers or (n, c) indicators."""
+    counts: NDArray[np.int64] = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels)
+    return counts
+
+
+def rarest_label(indicators: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n, c) indicators -> (n,) the rarest label of each row, c where it has none: what balanced batches count by.
+
+    >>> rarest_label(np.array([[1, 1], [1, 0], [0, 0]])).tolist()
+    [1, 0, 2]
+    """
+    c = indicators.shape[1]
+    sizes = np.where(indicators > 0, indicators.sum(axis=0), len(indicators) + 1)
+    rarest: NDArray[np.int64] = np.where(indicators.any(axis=1), sizes.argmin(axis=1), c).astype(np.int64)
+    return rarest
+
+
+def _without_positive(labels: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> int:
+    """How many rows share no label with another row of their batch; rows without labels do not count."""
+    if labels.ndim == 1:
+        return count_without_positive(labels, list(batches))
+    alone = 0
+    for batch in batches:
+        own = labels[batch]
+        shared = own @ own.T
+        np.fill_diagonal(shared, 0)
+        alone += int((own.any(axis=1) & ~shared.any(axis=1)).sum())
+    return alone
 
 
 def texts_per_class(per_class: int, size: int) -> int:
@@ -418,7 +450,8 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
                 "set 2 or more, 64 is usual."
             )
         together = texts_per_class(settings.per_class, size)
-        return ClassBalanced(labels=rows.labels, size=size, per_class=together, seed=seed)
+        labels = rarest_label(rows.labels) if rows.labels.ndim == 2 else rows.labels
+        return ClassBalanced(labels=labels, size=size, per_class=together, seed=seed)
     if data.row_type.has_classes:
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts similar pairs together, and these rows have classes; use "balanced".'

@@ -13,7 +13,7 @@ from torch import nn
 
 from nearfar import objectives as modules
 from nearfar.errors import SettingError, counted
-from nearfar.objectives import balanced_weights
+from nearfar.objectives import balanced_weights, positive_weights
 from nearfar.pipeline.defaults import check_objective
 from nearfar.recipe import Objective
 from nearfar.recipe import class_objectives as classes
@@ -31,6 +31,10 @@ class BuildContext:
     dim: int
     counts: NDArray[np.int64]
     """How many training texts each class has."""
+    rows: int = 0
+    """How many training texts there are."""
+    multilabel: bool = False
+    """Whether texts have several labels."""
     positive_above: float | None = None
     """The target above which a pair is positive, where pairs have scores or grades; None for binary labels."""
 
@@ -72,7 +76,9 @@ def build_terms(
     A cross-entropy of weight zero is none: it needs no class head.
     """
     check_objective(settings, classes)
-    context = BuildContext(classes, dim, np.bincount(labels, minlength=len(classes)), positive_above)
+    multilabel = labels.ndim == 2
+    counts = labels.sum(axis=0) if multilabel else np.bincount(labels, minlength=len(classes))
+    context = BuildContext(classes, dim, counts, len(labels), multilabel, positive_above)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         terms, notes = _build(settings, context)
@@ -125,14 +131,24 @@ def _free(name: str, terms: list[Term]) -> str:
     return name
 
 
-def class_weights(chosen: ClassWeight, classes: tuple[str, ...], counts: NDArray[np.int64]) -> torch.Tensor | None:
-    """(c,) the weight of each class for its number of training texts; None where all weigh the same."""
+def class_weights(
+    chosen: ClassWeight, classes: tuple[str, ...], counts: NDArray[np.int64], *, rows: int | None = None
+) -> torch.Tensor | None:
+    """(c,) the weight of each class for its number of training texts; None where all weigh the same.
+
+    With ``rows``, texts have several labels, and the weights are those of the positives of each label.
+    """
+    if chosen == "balanced" and rows is not None:
+        return positive_weights(torch.from_numpy(counts), rows)
     if chosen == "balanced":
         return balanced_weights(torch.from_numpy(counts))
     return torch.tensor([chosen.get(name, 1.0) for name in classes]) if isinstance(chosen, Mapping) else None
 
 
 def _entropy(settings: Any, context: BuildContext) -> nn.Module:
+    if context.multilabel:
+        positives = class_weights(settings.class_weight, context.classes, context.counts, rows=context.rows)
+        return modules.BinaryCrossEntropy(label_smoothing=settings.label_smoothing, class_weights=positives)
     weights = class_weights(settings.class_weight, context.classes, context.counts)
     return modules.CrossEntropy(label_smoothing=settings.label_smoothing, class_weights=weights)
 
@@ -183,12 +199,17 @@ def _crowded(centers: int, context: BuildContext) -> list[str]:
 def _cross_entropy_supcon(settings: classes.CrossEntropySupCon, context: BuildContext) -> Terms:
     return [
         Term("cross_entropy", 1 - settings.weight, _entropy(settings, context), "logits"),
-        Term("supcon", settings.weight, modules.SupCon(temperature=settings.temperature), "text"),
+        Term("supcon", settings.weight, _contrast(settings, context), "text"),
     ], _single_texts(context)
 
 
 def _supcon(settings: classes.SupCon, context: BuildContext) -> Terms:
-    return [Term("supcon", 1.0, modules.SupCon(temperature=settings.temperature), "text")], _single_texts(context)
+    return [Term("supcon", 1.0, _contrast(settings, context), "text")], _single_texts(context)
+
+
+def _contrast(settings: Any, context: BuildContext) -> nn.Module:
+    module = modules.MultiLabelSupCon if context.multilabel else modules.SupCon
+    return module(temperature=settings.temperature)
 
 
 def _label_aware(settings: classes.LabelAware, context: BuildContext) -> Terms:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nearfar.encoding.model_folder import CARD
 from nearfar.errors import OutputError
-from nearfar.evaluation import PairReport, Report
+from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.files import check_writable, existing_parent, free_bytes, remove
 from nearfar.training import LossModule, Progress, Scores
 from nearfar.training.pcgrad import Conflicts, PairConflicts
@@ -21,7 +21,7 @@ MEAN: Any = "mean"
 Reports = dict[str, dict[str, Report]]
 """By split (dev, test) and task; the task of a plain recipe has no name."""
 Measure = Callable[[Mapping[str, float] | None], Report]
-"""Measures one task on the rows of one split, binary pairs by the given thresholds."""
+"""Measures one task on the rows of one split, binary pairs and several labels by the given thresholds."""
 
 
 def evaluators(measures: Mapping[str, Mapping[str, Measure]]) -> dict[str, Callable[[], dict[str, Report]]]:
@@ -34,7 +34,11 @@ def evaluators(measures: Mapping[str, Mapping[str, Measure]]) -> dict[str, Calla
             reports = {name: measure(chosen.get(name)) for name, measure in measures[split].items()}
             if split == "dev":
                 thresholds.update(
-                    {name: report.thresholds for name, report in reports.items() if isinstance(report, PairReport)}
+                    {
+                        name: report.thresholds
+                        for name, report in reports.items()
+                        if isinstance(report, PairReport | MultiLabelReport)
+                    }
                 )
             return reports
 

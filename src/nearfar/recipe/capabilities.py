@@ -70,6 +70,8 @@ class Capabilities:
     """How second views differ; the parts of a blend share one."""
     head_weight: float | None = None
     """The weight of a cross-entropy, which trains a class head; None without one."""
+    multilabel: bool = False
+    """Whether it reads texts with several labels each, beside texts with one class."""
     binary: bool = False
     """Whether a pair is either positive or negative, with no scores in between."""
     threshold: float | None = None
@@ -107,6 +109,7 @@ def combine(parts: Iterable[tuple[float, Capabilities]]) -> Capabilities:
     heads = [weight * part.head_weight for weight, part in weighted if part.head_weight is not None]
     names = [flag.name for flag in fields(Capabilities) if flag.default is False]
     flags: dict[str, Any] = {name: any(getattr(part, name) for part in every) for name in names}
+    flags["multilabel"] = all(part.multilabel for part in every)
     flags["idle_without_positives"] = all(part.idle_without_positives for part in every)
     return Capabilities(
         reads=_reads({part.reads for part in every}),

@@ -54,10 +54,10 @@ PUBLISHED = Defaults(batch_size=64, epochs=5, learning_rate=1e-5, head_learning_
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Single):
-    """Cross-entropy over the classes.
+    """Cross-entropy over the classes; of texts with several labels, the binary cross-entropy of each label.
 
-    Formula:  L = -mean log softmax(logits)[class of the text]
-    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Formula:  L = -mean log softmax(logits)[class of the text]; several labels: sigmoid and BCE of each
+    Reads:    single texts or pairs joined by the tokenizer, one class or several labels each
     Batches:  any
     Related:  triple-entropy adds centers on the tokens, cross-entropy+supcon compares the texts of a batch
     Paper:    the usual objective of fine-tuning: Devlin et al. 2019, arXiv:1810.04805
@@ -71,7 +71,7 @@ class CrossEntropy(Single):
     @property
     def does(self) -> Capabilities:
         """What it reads, needs and does."""
-        return Capabilities(reads="classes", head_weight=1.0)
+        return Capabilities(reads="classes", head_weight=1.0, multilabel=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class CrossEntropySupCon(Single):
     """Cross-entropy blended with the supervised contrastive objective.
 
     Formula:  L = (1 - weight) * cross-entropy + weight * SupCon on the L2-normalized text embeddings
-    Reads:    single texts or pairs joined by the tokenizer, one class each
+    Reads:    single texts or pairs joined by the tokenizer, one class or several labels each
     Batches:  two or more texts of a class; an anchor without a positive in its batch counts for cross-entropy only
     Related:  triple-entropy compares with trained centers, so it does not depend on the batch
     Paper:    Gunel et al. 2021, arXiv:2011.01403; SupCon: Khosla et al. 2020, arXiv:2004.11362
@@ -178,15 +178,18 @@ class CrossEntropySupCon(Single):
     @property
     def does(self) -> Capabilities:
         """What it reads, needs and does."""
-        return Capabilities(reads="classes", in_batch=True, needs_positives=True, head_weight=1 - self.weight)
+        return Capabilities(
+            reads="classes", in_batch=True, needs_positives=True, multilabel=True, head_weight=1 - self.weight
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupCon(Single):
     """Supervised contrastive loss alone: texts of a class attract each other and repel the others.
 
-    Formula:  L = -mean over positives p of log [ exp(h_i.h_p / t) / sum over k != i of exp(h_i.h_k / t) ]
-    Reads:    single texts or joined pairs, one class each; the head is fitted to the embeddings afterwards
+    Formula:  L = -mean over positives p of log [ exp(h_i.h_p / t) / sum over k != i of exp(h_i.h_k / t) ]; with
+              several labels, a mean weighted by the Jaccard index of the labels
+    Reads:    single texts or joined pairs, one class or several labels each; the head is fitted afterwards
     Batches:  two or more texts of a class (the default)
     Related:  the choice of auto for few labels; cross-entropy+supcon also trains a head
     Paper:    Khosla et al. 2020, arXiv:2004.11362
@@ -196,7 +199,9 @@ class SupCon(Single):
     learning_rate: LearningRate = None
     temperature: Temperature = 0.1
     class_weight: FittedWeightKey = "none"
-    does = Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
+    does = Capabilities(
+        reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True, multilabel=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

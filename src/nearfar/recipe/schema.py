@@ -15,9 +15,10 @@ Shuffle: TypeAlias = Literal[
     "auto", "random", "file-order", "balanced", "neighbors", "shingles", "clusters", "neighbor-ids"
 ]
 RankingMetric: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
+LabelSetMetric: TypeAlias = Literal["f1_micro", "f1_samples", "lrap"]
 PairMetric: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
 Keep: TypeAlias = Literal["last", "best"]
-Metric: TypeAlias = Literal["auto", "accuracy", "f1_macro", "f1_weighted", PairMetric, RankingMetric]
+Metric: TypeAlias = Literal["auto", "accuracy", "f1_macro", "f1_weighted", LabelSetMetric, PairMetric, RankingMetric]
 
 # Keys that recipes of one task and of several share.
 SEED = Key("The seed of all random numbers.", at_least=0, at_most=2**31 - 1)
@@ -58,6 +59,13 @@ class Data:
     score: Annotated[str | None, Key("The column with the similarity score of a pair.")] = None
     columns: Annotated[
         tuple[str, ...] | None, Key("The column names of a CSV or TSV file without a header.", distinct=True)
+    ] = None
+    label_separator: Annotated[
+        str | None, Key("What separates the labels of a text in the label column, if a text has several, such as ;.")
+    ] = None
+    label_columns: Annotated[
+        tuple[str, ...] | None,
+        Key("Columns of 0 and 1, one for each label, if a text has several (an indicator matrix).", distinct=True),
     ] = None
     negative: Annotated[str | None, Key("The column with the negative of a triplet.")] = None
     query_id: Annotated[str | None, Key("The column with the query id, for ranking.")] = None

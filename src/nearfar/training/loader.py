@@ -31,7 +31,7 @@ class Loader:
 
     tokens: TokenTable
     labels: NDArray[np.int64]
-    """(n,) class of each row; zeros where rows have none."""
+    """(n,) class of each row, zeros where rows have none; (n, c) indicators where rows have several labels."""
     sampler: Sampler
     lines: tuple[int, ...]
     """Line of each row in its file, for messages."""

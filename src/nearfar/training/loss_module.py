@@ -156,7 +156,7 @@ class Batch:
 
     inputs: Inputs
     labels: Tensor
-    """(b,) class of each row; zeros where rows have none."""
+    """(b,) class of each row, zeros where rows have none; (b, c) indicators where rows have several labels."""
     rows: NDArray[np.int64]
     """Which rows of the data set these are; empty when a small last batch leaves nothing for this process."""
     columns: int = 1
@@ -352,11 +352,20 @@ class _Encoded:
 
     @property
     def labels(self) -> Tensor:
-        return self.batch.labels.repeat(self.head_columns)
+        return tiled(self.batch.labels, self.head_columns)
 
     def column(self, place: int) -> Tensor:
         rows = len(self.batch.labels)
         return self.vectors[place * rows : (place + 1) * rows]
+
+
+def tiled(labels: Tensor, times: int) -> Tensor:
+    """The labels of all rows, so many times one after the other.
+
+    >>> tiled(torch.tensor([[1, 0]]), 2).tolist(), tiled(torch.tensor([1, 0]), 2).tolist()
+    ([[1, 0], [1, 0]], [1, 0, 1, 0])
+    """
+    return labels.repeat(times, *[1] * (labels.ndim - 1))
 
 
 def _logits(encoded: _Encoded) -> Pieces:
@@ -365,7 +374,7 @@ def _logits(encoded: _Encoded) -> Pieces:
         logits = encoded.heads(task.name, [encoded.column(place) for place in range(encoded.head_columns)])
     if logits is None:
         raise SettingError("this objective needs a class head, and the model has none.")
-    targets = batch.targets if task.graded else batch.labels.repeat(len(logits) // len(batch.labels))
+    targets = batch.targets if task.graded else tiled(batch.labels, len(logits) // len(batch.labels))
     assert targets is not None
     return {"logits": logits.float(), "truth": targets}
 
