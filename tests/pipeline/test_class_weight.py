@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import nearfar
+import nearfar.recipe
 from nearfar.encoding import load as open_model
 from nearfar.errors import SettingError
 from nearfar.pipeline.train import plan_recipe, train

@@ -12,9 +12,9 @@ from tests.pipeline.test_all_objectives import recipe_of, resumed_after
 from tests.training.runs import digest
 from typer.testing import CliRunner
 
-import nearfar
 from nearfar.cli.app import app
 from nearfar.encoding import build, tokenize
+from nearfar.encoding.model import load
 from nearfar.errors import DataError, SettingError
 from nearfar.evaluation import embed_table
 from nearfar.pipeline import train as train_recipe
@@ -54,7 +54,7 @@ def test_it_trains_predicts_and_resumes_to_the_same_bits(name, tmp_path):
 
     assert digest(tmp_path / "memory") == digest(tmp_path / "whole")
     assert set(summary.report("test").scores) == {"f1_micro", "f1_macro", "f1_samples", "lrap", "accuracy"}
-    model = nearfar.load(tmp_path / "whole")
+    model = load(tmp_path / "whole")
     assert model.labels == NAMES
     thresholds = model.card.task["thresholds"]
     assert len(set(thresholds.values())) == 1
@@ -75,7 +75,7 @@ def test_dev_rows_choose_weights_and_thresholds(tmp_path):
     dev, test = summary.report("dev"), summary.report("test")
     assert dev.chosen_here
     assert not test.chosen_here
-    assert test.thresholds == dev.thresholds == nearfar.load(tmp_path / "model").card.task["thresholds"]
+    assert test.thresholds == dev.thresholds == load(tmp_path / "model").card.task["thresholds"]
     assert summary.metrics == {"": "f1_micro"}
 
 
@@ -130,13 +130,9 @@ def test_transformers_opens_the_same_labels(tmp_path):
     assert config["problem_type"] == "multi_label_classification"
     classify = pipeline("text-classification", str(tmp_path / "m"), top_k=None)
     found = {one["label"]: one["score"] for one in classify(["a horse and a saw"])[0]}
-    assert found == pytest.approx(
-        nearfar.load(tmp_path / "m").predict(["a horse and a saw"])[0].probabilities, abs=1e-5
-    )
+    assert found == pytest.approx(load(tmp_path / "m").predict(["a horse and a saw"])[0].probabilities, abs=1e-5)
     (tmp_path / "m" / "nearfar.json").unlink()  # as another library would have saved it
-    assert nearfar.load(tmp_path / "m").predict(["a horse and a saw"])[0].probabilities == pytest.approx(
-        found, abs=1e-5
-    )
+    assert load(tmp_path / "m").predict(["a horse and a saw"])[0].probabilities == pytest.approx(found, abs=1e-5)
 
 
 def test_what_reads_one_class_a_text_is_refused(tmp_path):
@@ -176,4 +172,4 @@ def test_the_commands_read_labels_with_a_separator(tmp_path):
     predicted = run(app, ["predict", out, str(file)], catch_exceptions=False)
     lines = [json.loads(line) for line in predicted.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == 36
-    assert all(set(line) == {"text", "labels", "probabilities"} for line in lines)
+    assert all(set(line) == {"text", "label", "labels", "probabilities"} for line in lines)  # label: of the file
