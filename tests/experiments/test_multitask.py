@@ -169,6 +169,12 @@ def test_settings_and_options_lie_over_the_contenders(data, tmp_path):
         assert set(places) <= {0, 0.1}
         assert max(places) == 0.1
         assert all(stage["epochs"] == 1 for stage in own.get("stage", ()))
+    assert [note for note in ready.planned.notes if note.endswith("are the same run")] == [
+        "with these settings 4-round-robin-shared-16 and 5-round-robin-shared are the same run",
+        "with these settings 7-sampled-32 and 8-sampled are the same run",
+        "with these settings 11-sampled-activated-30 and 13-sampled-activated-50 and 14-sampled-activated are the same run",
+    ]
+    assert not any("same run" in note for note in planned(data, tmp_path).planned.notes)
     told = options.differences(TABLE, "minilm")
     assert told[:3] == [
         "the encoder is toy; the paper's is bert-base-uncased",

@@ -7,7 +7,7 @@ as those of any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,7 +110,17 @@ def plan_table(data: DataFolder, out: Path, options: TableOptions) -> TaskTable:
         },
         cells=tuple(cells),
     )
-    return TaskTable(Planned(plan, trials, {}, tuple(data.notes)), recipes, rows.files)
+    notes = (*data.notes, *_same_runs(cells))
+    return TaskTable(Planned(plan, trials, {}, notes), recipes, rows.files)
+
+
+def _same_runs(cells: Sequence[Cell]) -> list[str]:
+    """Which contenders do not differ with the settings that were chosen."""
+    names: dict[str, list[str]] = {}
+    for cell in cells:
+        names.setdefault(cell.id, []).append(cell.contender)
+    alike = dict.fromkeys(" and ".join(each) for each in names.values() if len(each) > 1)
+    return [f"with these settings {each} are the same run" for each in alike]
 
 
 def run_table(
