@@ -46,11 +46,11 @@ def test_contenders_get_the_same_batches_steps_head_and_pooling(tmp_path):
 
 
 def test_none_has_fewer_steps_than_by_itself(tmp_path):
-    """80 training rows: cross-entropy takes 5 epochs of 3 batches, supcon as many epochs as make 30 steps of 64."""
+    """80 training rows: cross-entropy takes as many epochs of 3 batches as make 80 steps, supcon 30 steps of 64."""
     texts(tmp_path, per_class=60)
     plan = planned(tmp_path, OPEN, COMPARED)
-    assert values_of(plan, "plain")["training"] == {"epochs": 15}
-    assert "training" not in values_of(plan, "triple")
+    assert values_of(plan, "plain")["training"] == {"epochs": 41}  # of 2 batches: 82 steps, for the 81 by itself
+    assert values_of(plan, "triple")["training"] == {"epochs": 41}
 
 
 def test_what_the_study_says_stays(tmp_path):
@@ -73,8 +73,19 @@ def test_batches_of_different_sizes_still_make_the_same_steps(tmp_path):
     texts(tmp_path, per_class=60)
     said = ('objective = { name = "cross-entropy" }', 'objective = { name = "cross-entropy" }\nbatches = { size = 9 }')
     plan = planned(tmp_path, OPEN, COMPARED, said)
-    assert values_of(plan, "plain")["training"] == {"max_steps": 45}  # 5 epochs of 9 batches, as by itself
-    assert values_of(plan, "triple")["training"] == {"epochs": 23, "max_steps": 45}
+    assert values_of(plan, "plain")["training"] == {"max_steps": 81}  # 9 epochs of 9 batches, as by itself
+    assert values_of(plan, "triple")["training"] == {"epochs": 41, "max_steps": 81}
+
+
+def test_a_native_head_gets_no_pooling(tmp_path):
+    """It reads what the architecture's own head reads; the others still have the same pooling."""
+    said = (
+        'objective = { name = "cross-entropy" }',
+        'objective = { name = "cross-entropy" }\nhead = { kind = "native" }',
+    )
+    plan = planned(tmp_path, OPEN, COMPARED, said)
+    assert values_of(plan, "plain")["head"] == {"kind": "native"}
+    assert "pooling" not in str(values_of(plan, "plain")["encoder"])
 
 
 def test_own_defaults_on_request(tmp_path):
@@ -112,10 +123,10 @@ def test_a_study_runs_under_equal_conditions_and_says_so(tmp_path):
     ran = nearfar("run", small_study(tmp_path, *edits), "--workers", "1")
     assert ran.returncode == 0, ran.stderr
     before = ran.stdout.partition("small: f1_weighted")[0]
-    assert "the same for all contenders: 6 optimizer steps, batches of 64 (balanced), linear schedule" in before
+    assert "the same for all contenders: 80 optimizer steps, batches of 64 (balanced), linear schedule" in before
     assert "logistic head, mean pooling" in before
     assert "not the same: objective: cross-entropy (plain), supcon (triple)" in before
-    assert "not the same: training.learning_rate: " in before
+    assert "learning rate 0.0001" in before.partition("not the same")[0]
     records = read_records(tmp_path / "study")
     assert {sum(entry["kind"] == "step" for entry in read_journal(record)) for record in records} == {6}
 

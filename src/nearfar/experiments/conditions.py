@@ -135,7 +135,9 @@ def _equal_heads(own: Mapping[str, _Own], changes: dict[str, Changes]) -> None:
 
 
 def _equal_pooling(own: Mapping[str, _Own], changes: dict[str, Changes]) -> None:
-    left_open = _open(own, "encoder.pooling")
+    left_open = {
+        name: each for name, each in _open(own, "encoder.pooling").items() if each.recipe.head.kind != "native"
+    }  # the architecture's own head takes no pooling
     pooled = {name: _pooling(each, changes[name]) for name, each in left_open.items()}
     if len(set(pooled.values())) < 2:
         return
