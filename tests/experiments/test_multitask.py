@@ -353,6 +353,12 @@ def test_a_dry_run_plans_and_writes_nothing(data, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_list_names_the_tasks_of_each_table():
+    status, out, _ = in_process("reproduce", "multi-task", "--list")
+    assert status == 0
+    assert [line.endswith("BERT-base; sst+quora+sts") for line in out.splitlines()[1:]] == [True, True]
+
+
 def test_what_does_not_fit_is_refused_in_one_message(data, tmp_path):
     status, _, err = in_process(*words_of(data, tmp_path), "--folds", "2")
     assert (status, "--folds is for tables of one task" in err) == (1, True)

@@ -313,6 +313,8 @@ def _list(name: str | None) -> None:
             sets = ", ".join(dict.fromkeys(data for rows in table.published.values() for data in rows)) or ", ".join(
                 entry["name"] for name in table.studies for entry in study_values(name)["data"]
             )
+            if table.tasks is not None:
+                sets = "+".join(study_values(table.tasks)["task"])
             typer.echo(f"  --table {table.number}: {table.title}; {sets}")
         for figure in paper.figures:
             typer.echo(f"  --figure {figure.number}: {figure.title}")
