@@ -131,3 +131,35 @@ def test_faiss_is_needed_above_a_size_only(monkeypatch):
     assert top_documents(vectors(1, seed=1), vectors(10, seed=2), top=1)[1].shape == (1, 1)
     with pytest.raises(SettingError, match=r"more than 10 documents needs faiss.*pip install 'nearfar\[pairs\]'"):
         top_documents(vectors(1, seed=1), vectors(11, seed=2), top=1)
+
+
+@pytest.mark.parametrize("neighbors", [1, 3, 50])
+def test_csls_ranks_as_its_formula_does(neighbors):
+    """Written as loops: twice the cosine, minus the mean cosine of either side with its nearest ones."""
+    sources, targets = vectors(9, seed=5), vectors(14, seed=6)
+    cosines = [[_cosine(x, y) for y in targets] for x in sources]
+    near = min(neighbors, len(sources))
+    hubs = [sum(sorted((row[y] for row in cosines), reverse=True)[:near]) / near for y in range(len(targets))]
+    left, right = search.csls_vectors(sources, targets, neighbors)
+    _, ranked = top_documents(left, right, top=len(targets))
+    for x, line in enumerate(cosines):
+        few = min(neighbors, len(targets))
+        own = sum(sorted(line, reverse=True)[:few]) / few
+        scores = [2 * line[y] - own - hubs[y] for y in range(len(targets))]
+        assert ranked[x].tolist() == sorted(range(len(targets)), key=lambda y: -scores[y])
+
+
+def test_csls_brings_hubs_down_and_needs_a_neighbor():
+    """The first target is nearest to both sources by cosine; CSLS finds the second source its own."""
+    sources = np.array([[1.0, 0.1], [1.0, -0.6]], dtype=np.float32)
+    targets = np.array([[1.0, -0.2], [1.0, -1.4]], dtype=np.float32)
+    assert top_documents(sources, targets, top=1, normalize=True)[1].ravel().tolist() == [0, 0]
+    left, right = search.csls_vectors(sources, targets, 2)
+    assert top_documents(left, right, top=1)[1].ravel().tolist() == [0, 1]
+    with pytest.raises(SettingError, match="CSLS needs 1 neighbor or more, got 0"):
+        search.csls_vectors(sources, targets, 0)
+
+
+def _cosine(x, y) -> float:
+    dot = sum(float(a) * float(b) for a, b in zip(x, y, strict=True))
+    return dot / (sum(float(a) ** 2 for a in x) * sum(float(b) ** 2 for b in y)) ** 0.5

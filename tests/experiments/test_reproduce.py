@@ -16,10 +16,11 @@ from nearfar.data import RowType, read
 from nearfar.errors import DataError, SettingError
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.published import FOLDER, PublishedTable, find_figure, find_paper, find_table, papers
-from nearfar.experiments.published.comparison import HEAD, Line, as_markdown, beside, conclusion, verdicts
+from nearfar.experiments.published.comparison import HEAD, Line, as_markdown, averages, beside, conclusion, verdicts
 from nearfar.experiments.published.table_data import DataFolder, TableOptions, store_rows
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, read_records, write_record
 from nearfar.experiments.reproduce import prepare
+from nearfar.experiments.search import number_of_points
 from nearfar.experiments.study import read_study
 from nearfar.recipe.class_objectives import TripleEntropy
 from nearfar.recipe.objectives import Blend
@@ -497,6 +498,35 @@ def test_what_the_table_comes_to(lines):
     assert "- The sign agrees in 1 of 2" in text
 
 
+def test_means_over_the_data_sets_stand_beside_the_published_ones(lines):
+    """Of each side: over the two data sets that were run, and the published ones over all three."""
+    assert averages(lines) == [
+        ["mean of 2", "accuracy", "new", "82.00", "83.40", "+1.40", "75.00", "75.25", "+0.25", "yes", "–"],
+        ["mean of 3", "accuracy", "new", "–", "–", "–", "70.00", "70.50", "+0.50", "–", "–"],
+    ]
+    assert "| mean of 2 | accuracy | new | 82.00 | 83.40 |" in as_markdown(find_paper("bsc"), TABLE, lines, [])
+    assert averages([line for line in lines if line.data == "x"]) == []
+
+
+def test_the_grid_of_triple_entropy_is_that_of_the_paper(tmp_path):
+    """4,900 points of TripleEntropy in every trial; the baseline has nothing to search."""
+    put(tmp_path, "trec/train.jsonl.gz", texts(60))
+    paper = find_paper("triple-entropy")
+    data = DataFolder(paper, find_table(paper, "2"), tmp_path)
+    prepared = prepare(data, tmp_path / "out", TableOptions(settings="grid", limit=40, folds=2))
+    baseline, contender = read_study(prepared.studies[0].file).contenders
+    assert baseline.search is None
+    assert contender.search is not None
+    assert (contender.search.method, number_of_points(contender.search)) == ("grid", 4 * 5 * 7 * 7 * 5)
+    assert contender.search.space["objective.centers"] == (10, 100, 1000, 2000)
+
+
+def test_a_flagged_contender_is_told_in_the_table(lines):
+    line = replace(lines[0], doubts=("new: flat loss",))
+    assert line.cells()[-1] == "better (flagged)"
+    assert verdicts([line])[0].startswith("accuracy: flagged (new: flat loss): new is better than plain")
+
+
 def test_a_score_that_no_trial_has_is_told_as_not_run(tmp_path):
     """The others of the table stand beside their figures all the same."""
     folder = study_of(tmp_path / "x", "x", {"plain": [0.8] * 5, "new": [0.9, 0.91, 0.9, 0.91, 0.9]})
@@ -554,6 +584,35 @@ def test_a_table_is_run_and_printed_beside_the_published_figures(done):
     assert "Table 3: weighted F1, about 4,000 texts" in text
     assert "mrpc is not run" in text
     assert f"| {scores['cross-entropy']:.2f} | {scores['triple-entropy']:.2f} |" in text
+
+
+def test_a_figure_joins_its_tables(done, tmp_path):
+    """The tables that can be run are, each in its own folder; the others are named with what is missing."""
+    place, _ = done
+    words = ("triple-entropy", "--figure", "2", "--data", place / "data", "--out", tmp_path, "--encoder", "toy",
+             "--seeds", "2", "--folds", "2", "--limit", "24", "--workers", "1")  # fmt: skip
+    status, out, err = command(*words, "--dry-run")
+    assert status == 0, err
+    assert not list(tmp_path.iterdir())
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert "Mean gain of triple-entropy in table 2:" in out
+    assert "Mean gain of triple-entropy in table 5: not run; published: +0.04." in out
+    assert "table 5: " in err
+    page = (tmp_path / "triple-entropy-figure-2.html").read_text()
+    assert "difference to the baseline against the number of training texts" in page
+    text = (tmp_path / "triple-entropy-figure-2.md").read_text()
+    assert "| 2 | cr | 12 | triple-entropy |" in text
+    assert "| 4 | sst2 | – | triple-entropy | – | +0.16 | not run |" in text
+    for wrong, told in (
+        (("triple-entropy", "--figure", "2", "--table", "3", "--data", place / "data"), "give --table or --figure"),
+        (("triple-entropy", "--figure", "7", "--data", place / "data"), "has no figure '7'; there are: 2"),
+        (("triple-entropy", "--figure", "2", "--data", tmp_path), "no table of figure 2 can be run"),
+        (("triple-entropy", "--table", "2", "--data", place / "data", "--vectors", "x"), "--vectors is for a table"),
+    ):
+        status, _, err = command(*wrong)
+        assert status
+        assert told in err
 
 
 def test_the_same_command_runs_nothing_again(done):

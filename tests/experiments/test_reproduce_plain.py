@@ -9,14 +9,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import spearmanr, ttest_1samp
 
+from nearfar.data import read
+from nearfar.errors import DataError
 from nearfar.evaluation.suites import SENTENCES
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.published import FOLDER, find_paper, find_table
 from nearfar.experiments.published.comparison import as_markdown, beside, beyond
 from nearfar.experiments.published.table_data import DataFolder, TableOptions
+from nearfar.experiments.published.word_vectors import read_word_vectors, vector_rows
 from nearfar.experiments.records import Cell, DataSet, Plan, Record, plan_text, write_record
 from nearfar.experiments.reproduce import prepare
 from nearfar.experiments.study import read_study
@@ -243,3 +247,48 @@ def test_a_table_of_which_nothing_finished_is_an_error_and_no_table(data, tmp_pa
     assert "--retry-failed" in err
     assert "published baseline" not in out
     assert not (tmp_path / "out" / "published.md").exists()
+
+
+def test_word_vectors_are_one_more_row_of_the_table_of_words(data, tmp_path):
+    """By the cosines of the file; words without a vector count with 0, and how many is told."""
+    rows = [{"text_a": f"w{n % 9}", "text_b": f"w{n % 7 + 2}", "score": n % 5} for n in range(24)]
+    put(data, "simlex999/test.jsonl.gz", rows)
+    table = find_table(PAPER, "words")
+    folder = DataFolder(PAPER, table, data)
+    pairs = read(str(folder.find("words", {"test": "simlex999/test.jsonl.gz"}, "", "")["test"]))
+    left, right = pairs.texts[:2]
+    words = sorted({*left, *right})
+    draw = np.random.default_rng(0)
+    vectors = {word: draw.normal(size=3) for word in words[1:]}
+    file = tmp_path / "v.vec"
+    lines = [f"{word} {' '.join(map(str, vector))}\n" for word, vector in vectors.items()]
+    file.write_text(f"{len(vectors)} 3\n{''.join(lines)}")
+    (row,), (note,) = vector_rows(table, folder, file, [])
+    cosines = []
+    for one, other in zip(left, right, strict=True):
+        if one in vectors and other in vectors:
+            x, y = vectors[one], vectors[other]
+            cosines.append(float(x @ y / np.sqrt((x @ x) * (y @ y))))
+        else:
+            cosines.append(0.0)
+    assert row[:5] == ["words", "spearman", "word vectors", "–", f"{spearmanr(pairs.scores, cosines).statistic:.3f}"]
+    assert row[6:8] == ["0.267", "0.434"]
+    known = sum(one in vectors and other in vectors for one, other in zip(left, right, strict=True))
+    assert f"both words of {known} of {len(pairs)} pairs" in note
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no such file"),
+        (b"\xff\xfe\x00", "no text file of word vectors"),
+        (b"zebra 1 2 3\n", "none of the words"),
+        (b"a 1 2 3\nb 1 2\n", "a word has 2 numbers, the first one 3"),
+        (b"a 1 x 3\n", "what is no number"),
+    ],
+)
+def test_vectors_that_cannot_be_read_are_refused(tmp_path, content, told):
+    if content is not None:
+        (tmp_path / "v.vec").write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        read_word_vectors(tmp_path / "v.vec", ["a", "b"])

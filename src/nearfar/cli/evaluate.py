@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nearfar.data.corpora import Corpus
     from nearfar.encoding import Model
     from nearfar.encoding.task_model import TaskCard, TaskModel
-    from nearfar.evaluation import Report, SuiteReport
+    from nearfar.evaluation import ClusterReport, Report, SuiteReport
 
 
 def suite_command(
@@ -91,6 +91,21 @@ def evaluate(
     ] = None,
     corpus: Annotated[str | None, typer.Option("--corpus", metavar="FILE", help="Texts to search among.")] = None,
     corpus_text: options.CorpusText = None,
+    dictionary: Annotated[
+        str | None,
+        typer.Option(
+            "--dictionary",
+            metavar="FILE",
+            help="Entity linking: names with the ids of entities as labels, for mentions.",
+        ),
+    ] = None,
+    csls: Annotated[
+        int | None,
+        typer.Option("--csls", min=1, metavar="K", help="Search by CSLS with K neighbors, as for bilingual lexicons."),
+    ] = None,
+    clusters: Annotated[
+        bool, typer.Option("--clusters", help="Compare k-means clusters of labeled texts with their classes.")
+    ] = False,
     threshold: options.Threshold = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
@@ -102,6 +117,9 @@ def evaluate(
     json_: options.Json = False,
 ) -> None:
     """Evaluate a model: a classifier on labeled texts, an encoder on pairs, triplets, a ranking, a corpus or a suite.
+
+    An encoder without a class head is evaluated on labeled texts by k-means clusters: NMI and purity. With --dictionary
+    the labels are entities, and the nearest names are looked up.
 
     A model of several tasks is evaluated on one of them with FILE, or without FILE on the dev and test rows of all of
     them, with the mean of their scores.
@@ -120,9 +138,14 @@ def evaluate(
     typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
     if suite is None and typed:
         raise SettingError("--data is the folder of --suite; add --suite sts or --suite all, or leave --data out.")
-    if task is not None and (suite is not None or corpus is not None):
-        raise SettingError("--task evaluates a head, and --suite and --corpus the encoder; give one of them.")
-    if task is not None or (holds_tasks(model) and suite is None and corpus is None):
+    given = [flag for flag, value in (("--corpus", corpus), ("--dictionary", dictionary), ("--suite", suite)) if value]
+    given += ["--clusters"] if clusters else []
+    if len(given) > 1:
+        raise SettingError(f"{' and '.join(given)} are different evaluations; give one of them.")
+    if task is not None and given:
+        raise SettingError(f"--task evaluates a head, and {given[0]} the encoder; give one of them.")
+    vectors_only = {"--corpus": corpus, "--dictionary": dictionary, "--csls": csls, "--clusters": clusters or None}
+    if task is not None or (holds_tasks(model) and suite is None and not any(vectors_only.values())):
         tasks = load_tasks(model)
         if source is None:
             if mistakes or threshold is not None:
@@ -136,7 +159,7 @@ def evaluate(
         return
     if mistakes:
         raise SettingError("--mistakes shows those of a task: of a model trained with [[task]] tables.")
-    others = {"--label": label, "--corpus": corpus, "--corpus-text": corpus_text, "--threshold": threshold}
+    others = {"--label": label, "--corpus-text": corpus_text, "--threshold": threshold, "--csls": csls}
     source = _file_or_suite(source, suite, data, others)
     if suite is not None and data is not None:
         suite_command(model, suite, data, layout, invalid, batch_size, as_json=json_)
@@ -151,7 +174,14 @@ def evaluate(
     opened = load(model)
     records = read(source, remembered(model, source, layout), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
-    report, notes = _evaluate_model(opened, records, searched, threshold, batch_size, choice)
+    if dictionary is not None or clusters or (opened.labels is None and records.labels and records.shape == "texts"):
+        if threshold is not None:
+            raise SettingError(
+                "--threshold is the lowest cosine of a positive pair, and there are no pairs; leave it out."
+            )
+        report, notes = _evaluate_labeled(opened, records, dictionary, layout, csls, batch_size)
+    else:
+        report, notes = _evaluate_model(opened, records, searched, threshold, batch_size, choice, csls)
     _show(report, f"{source}: {len(records):,} rows", as_json=json_)
     print_notes(records.notes, records.source)
     if searched is not None:
@@ -177,6 +207,7 @@ def _evaluate_model(
     threshold: float | None,
     batch_size: int,
     invalid: Literal["refuse", "drop"],
+    csls: int | None,
 ) -> tuple[Report, list[str]]:
     """A classifier on labeled rows, or an encoder on pairs, triplets, a ranking or a corpus."""
     from nearfar.encoding.predictor import predictor_of
@@ -184,8 +215,9 @@ def _evaluate_model(
 
     remedy = "Evaluation needs a classifier and labeled rows, or an encoder and pairs, triplets or a ranking."
     if model.labels is not None and corpus is None:
-        if threshold is not None:
-            raise SettingError("--threshold is a cosine of pairs, and a classifier has none; leave it out.")
+        if threshold is not None or csls is not None:
+            flag = "--csls" if threshold is None else "--threshold"
+            raise SettingError(f"{flag} is about cosines of pairs, and a classifier has none; leave it out.")
         if not records.is_labeled:
             message = "nothing can be compared: the file has no label column"
             raise DataError([Problem(records.source, message, remedy)])
@@ -197,7 +229,22 @@ def _evaluate_model(
         raise DataError([Problem(records.source, f"nothing can be compared: {who}", remedy)])
     require_vectors(model)
     given = None if threshold is None else {"threshold": threshold}
-    return measure(model, records, corpus=corpus, invalid=invalid, thresholds=given, batch_size=batch_size)
+    return measure(model, records, corpus=corpus, invalid=invalid, thresholds=given, csls=csls, batch_size=batch_size)
+
+
+def _evaluate_labeled(
+    model: Model, records: Records, dictionary: str | None, layout: Layout, csls: int | None, batch_size: int
+) -> tuple[Report | ClusterReport, list[str]]:
+    """Embeddings of labeled texts: entities looked up in a dictionary, or clusters against classes."""
+    from nearfar.data import Layout, read
+    from nearfar.pipeline.evaluate import measure_clusters, measure_linking
+
+    if dictionary is not None:
+        names = read(dictionary, Layout(text=layout.text, label=layout.label))
+        return measure_linking(model, records, names, csls=csls, batch_size=batch_size)
+    if csls is not None:
+        raise SettingError("--csls is for a search: positive pairs, --corpus or --dictionary; leave it out.")
+    return measure_clusters(model, records, batch_size=batch_size), []
 
 
 def _evaluate_task(
@@ -237,7 +284,7 @@ def _evaluate_recipe_rows(name: str, model: TaskModel, task: str | None, batch_s
     print_notes(notes)
 
 
-def _show(report: Report, title: str, *, as_json: bool, **more: object) -> None:
+def _show(report: Report | ClusterReport, title: str, *, as_json: bool, **more: object) -> None:
     """Print a report as a table or as JSON."""
     if as_json:
         print_json({**report.to_dict(), **more})

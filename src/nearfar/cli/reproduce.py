@@ -75,6 +75,14 @@ def reproduce(
     sets: Annotated[
         str | None, typer.Option(metavar="NAME,NAME,...", help="Only these data sets of the table.")
     ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            "--vectors",
+            metavar="FILE",
+            help="Word vectors as text, such as fastText's, for the row that mirror's words has.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
     ] = None,
@@ -109,7 +117,10 @@ def reproduce(
         settings=settings,
         epochs=epochs,
         sets=_names(sets),
+        vectors=vectors,
     )
+    if vectors is not None and not all(each.vectors for each in tables):
+        raise SettingError("--vectors is for a table with a row of word vectors: words of mirror; leave it out.")
     if encoder is not None and encoder != PAPER_ENCODER:
         from nearfar.encoding.pretrained import find
 
@@ -195,9 +206,16 @@ def _run(
             f"{out}: there is nothing to compare, because no trial of a contender and its baseline has finished; the "
             "reasons are above. Fix them, and run the same command with --retry-failed."
         )
-    _show(paper, table, lines, more)
+    rows: list[list[str]] = []
+    if options.vectors is not None:
+        from nearfar.experiments.published.word_vectors import vector_rows
+
+        rows, told = vector_rows(table, data, options.vectors, lines)
+        notes += told
+        _say([f"note: {note}" for note in told])
+    _show(paper, table, lines, more, rows)
     notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
-    write_text(out / RESULT, as_markdown(paper, table, lines, notes, more))
+    write_text(out / RESULT, as_markdown(paper, table, lines, notes, more, rows))
     _say([f"written to {out / RESULT}; a page of a study: nearfar report {prepared.studies[0].folder}"])
     return folders
 
@@ -279,7 +297,9 @@ def _studies(
     return refused
 
 
-def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequence[str]) -> None:
+def _show(
+    paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequence[str], rows: Sequence[list[str]]
+) -> None:
     from rich.table import Column, Table
 
     from nearfar.cli.study_actions import say
@@ -296,7 +316,7 @@ def _show(paper: Paper, table: PublishedTable, lines: Sequence[Line], more: Sequ
         shown.add_row(*line.cells())
         before = (line.metric, line.data)
     shown.add_section()
-    for cells in averages(lines):
+    for cells in (*rows, *averages(lines)):
         shown.add_row(*cells)
     console.print(shown)
     for sentence in (*conclusion(lines), *more):

@@ -8,7 +8,15 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from nearfar.evaluation import ClassReport, MultiLabelReport, PairReport, RankingReport, Report, ScoreReport
+from nearfar.evaluation import (
+    ClassReport,
+    ClusterReport,
+    MultiLabelReport,
+    PairReport,
+    RankingReport,
+    Report,
+    ScoreReport,
+)
 
 SHOWN = 20
 """The most classes of a confusion matrix that is printed."""
@@ -16,7 +24,7 @@ CONFUSIONS = 15
 """The most confusions that are listed."""
 
 
-def report_table(report: Report, title: str) -> RenderableType:
+def report_table(report: Report | ClusterReport, title: str) -> RenderableType:
     """The scores of an evaluation as a table."""
     if isinstance(report, ClassReport | MultiLabelReport):
         return class_table(report, title)
@@ -28,13 +36,15 @@ def report_table(report: Report, title: str) -> RenderableType:
     return Group(Text(title, style="italic"), table, *([] if remark is None else [Text(remark)]))
 
 
-def _remark(report: Report) -> str | None:
+def _remark(report: Report | ClusterReport) -> str | None:
     if isinstance(report, PairReport):
         chosen = " (the best for these rows, which is optimistic)" if report.chosen_here else ""
         return f"decision threshold of the cosine {report.threshold:.4f}{chosen}; {report.positives:,} positive pairs"
     if isinstance(report, RankingReport) and report.queries_without_positive:
         number = f"{report.queries_without_positive:,} of {report.queries:,} queries"
         return f"{number} have no relevant document and are left out"
+    if isinstance(report, ClusterReport):
+        return f"k-means with {report.clusters} clusters, as many as there are classes"
     if isinstance(report, ScoreReport) and report.constant:
         return f"{' and '.join(report.constant)}: all values are equal, so there is no correlation"
     return None

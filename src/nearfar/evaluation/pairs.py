@@ -36,7 +36,7 @@ class PairReport(ScoredReport):
     """How well a threshold on the scores separates positive from negative pairs.
 
     ``scores`` holds ``f1``, ``precision`` and ``recall`` at ``threshold``, ``accuracy`` at ``accuracy_threshold``, and
-    ``average_precision``, which needs no threshold.
+    ``average_precision`` and, where there are negative pairs, ``roc_auc``, which need no threshold.
     """
 
     threshold: float
@@ -147,6 +147,8 @@ def pair_report(
         "accuracy": float(((values >= accuracy_threshold) == positive).mean()),
         "average_precision": _average_precision(positive, values),
     }
+    if not positive.all():
+        measured["roc_auc"] = _roc_auc(positive, values)
     return PairReport(measured, float(threshold), float(accuracy_threshold), chosen_here, len(positive), positives)
 
 
@@ -193,6 +195,12 @@ def _average_precision(positive: NDArray[np.bool_], values: NDArray[np.float64])
     """The sum over the cuts of the gain in recall times the precision; equal scores enter together."""
     _, predicted, hits = _cuts(positive, values)
     return float(np.sum(np.diff(hits) * hits[1:] / predicted[1:]) / positive.sum())
+
+
+def _roc_auc(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+    """The chance that a positive pair has a higher score than a negative one, an equal one counting half."""
+    m, n = int(positive.sum()), int((~positive).sum())
+    return float((rankdata(values)[positive].sum() - m * (m + 1) / 2) / (m * n))
 
 
 def _rows(**sides: NDArray[Any]) -> int:

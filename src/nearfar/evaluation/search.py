@@ -147,6 +147,32 @@ class Search:
     """(n,) the document's grade for the query, from 0."""
     positive: int = 1
     """The lowest grade that is relevant."""
+    csls: int | None = None
+    """Neighbors of cross-domain similarity local scaling; None compares cosines."""
+
+
+def csls_vectors(
+    queries: NDArray[np.float32], corpus: NDArray[np.float32], neighbors: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    r"""Vectors whose inner products rank documents by CSLS: Conneau et al. 2018, arXiv:1710.04087, section 2.3.
+
+    .. math:: \text{CSLS}(x, y) = 2 \cos(x, y) - r(x) - r(y)
+
+    with *r* the mean cosine of a vector with its nearest ones of the other side. Documents that are near to everything
+    (hubs) fall back; *r(x)* is the same for all documents of a query, and is left out.
+
+    Args:
+        queries: (b, d) vectors of the source language.
+        corpus: (n, d) vectors of the target language.
+        neighbors: how many nearest ones; 10 is usual.
+    """
+    if neighbors < 1:
+        raise SettingError(f"CSLS needs 1 neighbor or more, got {neighbors}; 10 is usual.")
+    near, _ = top_documents(corpus, queries, top=neighbors, normalize=True)
+    density = near.astype(np.float64).mean(axis=1, keepdims=True)  # (n, 1): r(y)
+    left = np.concatenate([directions(queries), np.ones((len(queries), 1))], axis=1)
+    right = np.concatenate([2 * directions(corpus), -density], axis=1)
+    return left.astype(np.float32), right.astype(np.float32)
 
 
 def positives_search(left: NDArray[np.int64], right: NDArray[np.int64]) -> Search:
@@ -193,7 +219,10 @@ def evaluate_retrieval(
     if len(np.unique(known)) < len(known):
         raise SettingError("judged has a pair of query and document twice; keep one row of each.")
     vectors = embed_table(model, table, batch_size=batch_size)
-    scores, documents = top_documents(vectors[queries], vectors[corpus], top=top, normalize=True)
+    left, right = vectors[queries], vectors[corpus]
+    if search.csls is not None:
+        left, right = csls_vectors(left, right, search.csls)
+    scores, documents = top_documents(left, right, top=top, normalize=search.csls is None)
     pairs = np.column_stack([np.repeat(np.arange(sizes["q"]), documents.shape[1]), documents.ravel()])  # (q · top, 2)
     grades = np.zeros(len(pairs), dtype=np.int64)
     _, ranked, matched = np.intersect1d(pairs @ [sizes["m"], 1], known, assume_unique=True, return_indices=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 from nearfar.data import Records, RowType, row_type_of, unit_scores
 from nearfar.data.corpora import Corpus, judge
 from nearfar.encoding import Model
-from nearfar.errors import DataError, Problem, SettingError
+from nearfar.errors import DataError, Problem, SettingError, counted
+from nearfar.evaluation import ClusterReport, cluster_report, embed_table
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
 from nearfar.evaluation.multi_label import THRESHOLD
+from nearfar.evaluation.search import Search
 from nearfar.pipeline.data import class_numbers, unmeasurable
 from nearfar.pipeline.loaders import corpus_rows, distinct, targets_of, truth_of
 
@@ -24,6 +27,7 @@ def measure(
     corpus: Corpus | None = None,
     invalid: Literal["refuse", "drop"] = "refuse",
     thresholds: dict[str, float] | None = None,
+    csls: int | None = None,
     batch_size: int = 64,
 ) -> tuple[Report, list[str]]:
     """How a model without a class head does on these rows, and what should be known about that.
@@ -38,6 +42,7 @@ def measure(
         corpus: what to search instead of the right texts of the rows.
         invalid: whether queries without a relevant text in the corpus are refused or left out.
         thresholds: the decision thresholds; None for those of the model's card, or the best ones of these rows.
+        csls: neighbors of CSLS, in place of plain cosines, where a corpus or positive pairs are searched.
         batch_size: texts that are encoded together.
     """
     require_vectors(model)
@@ -50,6 +55,13 @@ def measure(
         rows, notes = corpus_rows(judgments, corpus, model.tokenize), list(judgments.notes)
     else:
         rows, notes = _rows(model, records, row_type)
+    if csls is not None:
+        if not isinstance(rows.truth, Search):
+            message = (
+                f"--csls is for a search, and these rows are {row_type.wording}; leave it out, or name a --corpus."
+            )
+            raise SettingError(message)
+        rows = replace(rows, truth=replace(rows.truth, csls=csls))
     thresholds = thresholds or card_thresholds(model)
     return evaluate(model.model, rows, batch_size=batch_size, thresholds=thresholds), notes
 
@@ -65,6 +77,57 @@ def _rows(model: Model, records: Records, row_type: RowType) -> tuple[Evaluation
         targets, notes = targets_of(row_type, records, None), []
     truth = truth_of(row_type, records, columns, targets)
     return EvaluationRows(model.tokenize(texts), columns, truth), notes
+
+
+def measure_linking(
+    model: Model, mentions: Records, dictionary: Records, *, csls: int | None = None, batch_size: int = 64
+) -> tuple[Report, list[str]]:
+    """Entity linking: how often the nearest names of a dictionary have the label of a mention.
+
+    ``p@1`` is the accuracy, ``has_positive@5`` that of the five nearest names.
+
+    Args:
+        model: an encoder of single texts.
+        mentions: texts with the id of their entity as label.
+        dictionary: names and synonyms with the ids of their entities as labels.
+        csls: neighbors of CSLS, in place of plain cosines.
+        batch_size: texts that are encoded together.
+    """
+    require_vectors(model)
+    for records, what in ((mentions, "mentions"), (dictionary, "the names of a dictionary")):
+        if records.shape != "texts" or records.labels is None:
+            message = f"{what} are single texts with the id of an entity as label"
+            raise DataError([Problem(records.source, message, "Name the columns: --text and --label.")])
+    names: dict[str, list[int]] = {}
+    for place, label in enumerate(dictionary.labels or ()):
+        names.setdefault(label, []).append(place)
+    kept = [row for row, label in enumerate(mentions.labels or ()) if label in names]
+    lost = len(mentions) - len(kept)
+    if not kept:
+        message = f"none of its entities is in {dictionary.source}, so there is nothing to find"
+        raise DataError([Problem(mentions.source, message, "Give a dictionary with the same ids.")])
+    known = mentions.take(kept)
+    texts, (asked, documents) = distinct([known.texts[0], dictionary.texts[0]])
+    judged = [(row, place) for row, label in enumerate(known.labels or ()) for place in names[label]]
+    relevance = np.ones(len(judged), dtype=np.int64)
+    search = Search(asked, documents, np.array(judged, dtype=np.int64), relevance, csls=csls)
+    report = evaluate(model.model, EvaluationRows(model.tokenize(texts), (), search), batch_size=batch_size)
+    note = f"{mentions.source}: {counted(lost, 'mention')} of an entity that is not in {dictionary.source} left out"
+    return report, [note] if lost else []
+
+
+def measure_clusters(model: Model, records: Records, *, seed: int = 0, batch_size: int = 64) -> ClusterReport:
+    """How well k-means clusters of the embeddings agree with the classes of labeled texts."""
+    require_vectors(model)
+    if records.shape != "texts" or records.labels is None:
+        message = "clusters are compared with the classes of single texts"
+        raise DataError([Problem(records.source, message, "Give texts with labels; --label names the column.")])
+    classes = records.classes()
+    if len(classes) < 2:
+        message = "all rows have the same label, so there is nothing to tell apart"
+        raise DataError([Problem(records.source, message, "Add rows of another class.")])
+    vectors = embed_table(model.model, model.tokenize(records.texts[0]), batch_size=batch_size)
+    return cluster_report(vectors, class_numbers(records, classes), seed=seed)
 
 
 def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: int = 64) -> Report:

@@ -74,6 +74,8 @@ class PublishedTable:
     """In what the study differs from the paper."""
     square: tuple[str, ...] = ()
     """Contenders with neither of two settings, with one, with the other, and with both, where there are such."""
+    vectors: dict[str, float] = field(default_factory=dict)
+    """Data set to the published figure of static word vectors, where the table has such a row."""
     tasks: str | None = None
     """A file of contenders that train several tasks at once, in place of studies."""
     test: dict[str, float] = field(default_factory=dict)

@@ -161,6 +161,20 @@ def _average(lines: Sequence[Line], *, ours: bool) -> list[str]:
     return [*cells, agree, "–"]
 
 
+def cells_of(
+    data: str, contender: str, scale: int, ours: tuple[float | None, float], published: tuple[float, float]
+) -> list[str]:
+    """The cells under ``HEAD`` of a contender that has one score and no runs: baseline and contender, of each side."""
+    before, mine = ours
+    difference, theirs = None if before is None else mine - before, published[1] - published[0]
+    agree = "–" if not difference or not theirs else "yes" if (difference > 0) == (theirs > 0) else "no"
+    return [
+        *(data, "spearman", contender, _number(before, scale), _number(mine, scale)),
+        *(_number(difference, scale, sign=True), *_pair(published, scale), _number(theirs, scale, sign=True)),
+        *(agree, "not trained"),
+    ]
+
+
 def conclusion(lines: Sequence[Line]) -> list[str]:
     """What the table comes to: in how many differences the signs agree, and the means of the differences."""
     both = [line for line in lines if line.difference is not None and line.published_difference is not None]
@@ -247,12 +261,17 @@ def verdicts(lines: Sequence[Line]) -> list[str]:
 
 
 def as_markdown(
-    paper: Paper, table: PublishedTable, lines: Sequence[Line], notes: Sequence[str], more: Sequence[str] = ()
+    paper: Paper,
+    table: PublishedTable,
+    lines: Sequence[Line],
+    notes: Sequence[str],
+    more: Sequence[str] = (),
+    rows: Sequence[list[str]] = (),
 ) -> str:
-    """The table, what it comes to, what else there is to say, and what is to be known about it."""
+    """The table with further rows, what it comes to, what else there is to say, and what is to be known about it."""
     sentences = (*conclusion(lines), *verdicts(lines), *more)
-    rows = [*(line.cells() for line in lines), *averages(lines)]
-    return markdown(paper, table, (HEAD, rows), sentences, notes)
+    cells = [*(line.cells() for line in lines), *rows, *averages(lines)]
+    return markdown(paper, table, (HEAD, cells), sentences, notes)
 
 
 def markdown(

@@ -34,6 +34,8 @@ class TableOptions:
     """Of tables with several tasks."""
     sets: tuple[str, ...] | None = None
     """Some of the data sets; None for all that are there."""
+    vectors: Path | None = None
+    """Static word vectors, for a table that has a row of them."""
 
     def encoder_of(self, table: PublishedTable) -> str | None:
         """What a study names; a folder by its whole path, for paths in a study file count from its own folder."""
