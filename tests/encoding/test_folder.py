@@ -95,6 +95,7 @@ def test_a_native_head_opens_everywhere_to_the_same_probabilities(tiny, tmp_path
     ("family", "pooling"),
     [
         *((family, pooling) for family in FAMILIES for pooling in (None, "first", "mean")),
+        *((family, "last") for family in ("bert", "xlnet")),
         *((family, "pooler") for family in WITH_POOLER),
     ],
 )

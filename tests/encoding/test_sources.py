@@ -198,7 +198,7 @@ def test_pooling_and_normalization_are_read_from_a_sentence_transformers_folder(
 )
 def test_poolings_that_nearfar_does_not_have_are_refused(tmp_path, config):
     """Never guessed, never replaced by another."""
-    with pytest.raises(EncoderError, match=r"its pooling is .*nearfar reads mean and first-token pooling"):
+    with pytest.raises(EncoderError, match=r"its pooling is .*nearfar reads mean, first-token and last-token pooling"):
         find(sentence_transformer(tmp_path, config))
 
 

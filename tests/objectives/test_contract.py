@@ -107,6 +107,11 @@ CASES = {
     "soft-triple": Case(soft_triple, move_centers, {**UNIT, **SIZES}),
     "soft-triple, spread": Case(lambda **settings: soft_triple(**{"spread": 0.2, **settings}), move_centers, UNIT),
     "proxy-nca": Case(proxy_nca, move_proxies, {"scale": POSITIVE, "classes": (1, 0, -3), "dim": (0, -1)}),
+    "proxy-nca, euclidean": Case(
+        lambda **settings: proxy_nca(**{"distance": "euclidean", **settings}),
+        move_proxies,
+        {"distance": ("cosine", "")},
+    ),
     "label-aware": Case(LabelAware, move_probabilities, {"temperature": POSITIVE}, own_probabilities),
     "triplet, all": triplet(),
     "triplet, hard": triplet(select="hard"),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import nearfar.objectives
 from nearfar.errors import SettingError, ShapeError
-from nearfar.objectives import BatchSoftmax, Blend, CosineMSE, PairContrastive, PairTriplet, Pearson
+from nearfar.objectives import BatchSoftmax, Blend, CosineMSE, NTXent, PairContrastive, PairTriplet, Pearson
 
 WIDTH = 4
 NAN, INF = float("nan"), float("inf")
@@ -52,6 +52,7 @@ CASES = {
     "batch-softmax, coordinate": softmax(normalize="coordinate", temperature=1.2),
     "batch-softmax, minmax": softmax(normalize="minmax", temperature=1.2, reduction="all"),
     "batch-softmax, none": softmax(normalize="none", temperature=1.0),
+    "nt-xent": Case(NTXent, {"temperature": (0, -0.1, NAN, INF)}),
     "cosine-mse": Case(CosineMSE, needs_targets=True, extra_ignored=True),
     "pearson": Case(Pearson, needs_targets=True, extra_ignored=True),
     "pair-triplet": Case(PairTriplet, TRIPLET),
@@ -112,7 +113,7 @@ def test_every_pair_objective_is_under_these_laws():
     }
 
     assert wanted == {type(case.make()) for case in CASES.values()}
-    assert len(wanted) == 5
+    assert len(wanted) == 6
 
 
 @every_objective

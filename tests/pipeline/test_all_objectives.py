@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,56 @@ def test_a_class_objective_trains_predicts_and_resumes(name, tmp_path):
     assert sum(found.probabilities.values()) == pytest.approx(1, abs=1e-5)
     steps = [json.loads(line) for line in (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()]
     assert all(np.isfinite(entry["loss"]) for entry in steps if entry["kind"] == "step")
+
+
+@pytest.mark.parametrize(
+    ("objective", "training"),
+    [
+        ({"name": "supcon", "views": "dropout"}, {}),
+        ({"name": "cross-entropy+supcon", "views": "spans"}, {}),
+        ({"name": "proxy-nca", "distance": "euclidean"}, {"bias_correction": False}),
+        ({"name": "cross-entropy"}, {"bias_correction": False}),
+    ],
+)
+def test_variants_of_papers_train_and_resume_to_the_same_bits(objective, training, tmp_path):
+    """Two views, another distance, and AdamW without bias correction, which updates word embeddings row by row, too."""
+    train = write_texts(tmp_path / "texts.csv", 48)
+    recipe = recipe_of(train, objective, data={"dev": 0}, training=training)
+    train_recipe(recipe, tmp_path / "whole")
+    resumed_after(4, recipe, tmp_path)
+    plain = recipe_of(train, {"name": objective["name"]}, data={"dev": 0})
+    train_recipe(plain, tmp_path / "plain")
+
+    assert digest(tmp_path / "plain") != digest(tmp_path / "whole")
+
+
+def test_mirror_as_published_has_the_authors_loss_and_rate(tmp_path):
+    """NT-Xent in batches of 200, a constant rate without warmup; each key that the recipe sets takes precedence."""
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join(f"the {thing} number {n} of many" for n, thing in enumerate(THINGS * 4)) + "\n")
+    recipe = recipe_of(plain, {"name": "mirror", "preset": "as-published"}, data={"train": str(plain), "dev": 0})
+    train_recipe(recipe, tmp_path / "whole")
+    resumed_after(4, recipe, tmp_path)
+    entries = [json.loads(line) for line in (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()]
+    rates = {entry["learning_rates"]["encoder"] for entry in entries if entry["kind"] == "step"}
+    saved = tomllib.loads((tmp_path / "whole" / "recipe.toml").read_text(encoding="utf-8"))
+    own = recipe_of(
+        plain,
+        {"name": "mirror", "preset": "as-published", "negatives": "other-view"},
+        data={"train": str(plain), "dev": 0},
+        training={"warmup": 0.5, "schedule": "linear"},
+    )
+    train_recipe(own, tmp_path / "own")
+    kept = tomllib.loads((tmp_path / "own" / "recipe.toml").read_text(encoding="utf-8"))
+
+    assert rates == {1e-3}
+    assert (saved["objective"]["negatives"], saved["training"]["schedule"], saved["training"]["warmup"]) == (
+        "both-views", "constant", 0.0,
+    )  # fmt: skip
+    assert (kept["objective"]["negatives"], kept["training"]["schedule"], kept["training"]["warmup"]) == (
+        "other-view", "linear", 0.5,
+    )  # fmt: skip
+    assert digest(tmp_path / "own") != digest(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("kind", ["scores", "pairs"])

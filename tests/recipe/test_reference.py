@@ -44,7 +44,7 @@ def test_tables_that_are_there_twice_are_referred_to():
 def test_rows_say_what_fits_and_the_default():
     page = reference()
     assert "| `train` | a string | required | The training data" in page
-    assert '| `schedule` | "linear", "cosine" or "constant" | `"linear"` | How the learning' in page
+    assert '| `schedule` | "auto", "linear", "cosine" or "constant" | `"auto"` | How the learning' in page
     assert "| `patience` | a whole number of at least 1 | unset | Early stopping after" in page
     assert '## `[objective]` with `name = "triple-entropy"`' in page
 

@@ -119,8 +119,9 @@ def test_the_defaults():
         "learning_rate": None,
         "head_learning_rate": None,
         "weight_decay": 0.01,
-        "warmup": 0.06,
-        "schedule": "linear",
+        "bias_correction": True,
+        "warmup": None,
+        "schedule": "auto",
         "clip": 1.0,
         "accumulate": 1,
         "precision": "auto",
@@ -155,8 +156,11 @@ def test_the_defaults():
                 "class_weight": "none",
             },
         ),
-        ("cross-entropy+supcon", {"weight": 0.9, "temperature": 0.3, "label_smoothing": 0.0, "class_weight": "none"}),
-        ("supcon", {"temperature": 0.1, "class_weight": "none"}),
+        (
+            "cross-entropy+supcon",
+            {"weight": 0.9, "temperature": 0.3, "views": "none", "label_smoothing": 0.0, "class_weight": "none"},
+        ),
+        ("supcon", {"temperature": 0.1, "views": "none", "class_weight": "none"}),
         (
             "label-aware",
             {
@@ -168,7 +172,7 @@ def test_the_defaults():
                 "class_weight": "none",
             },
         ),
-        ("proxy-nca", {"scale": 1.0, "class_weight": "none"}),
+        ("proxy-nca", {"scale": 1.0, "distance": "squared", "class_weight": "none"}),
         ("triplet", {"margin": 0.5, "select": "all", "distance": "euclidean", "class_weight": "none"}),
         ("contrastive", {"margin": 1.0, "class_weight": "none"}),
         (
@@ -199,7 +203,17 @@ def test_the_defaults():
                 "mlm_weight": 0.0,
             },
         ),
-        ("mirror", {"granularity": "sentences", "preset": "none", "temperature": None, "masked": None, "unit": None}),
+        (
+            "mirror",
+            {
+                "granularity": "sentences",
+                "preset": "none",
+                "temperature": None,
+                "masked": None,
+                "unit": None,
+                "negatives": None,
+            },
+        ),
         ("blend", {"weights": {}, "parts": {}}),
     ],
 )

@@ -36,10 +36,12 @@ ONCE, NEVER = 58, 59
 """A row that one step reads, and one that none does."""
 
 
-def adamw(start: Tensor, *, decay: float, rate: float = RATE) -> tuple[nn.Parameter, torch.optim.Optimizer]:
+def adamw(
+    start: Tensor, *, decay: float, rate: float = RATE, corrected: bool = True
+) -> tuple[nn.Parameter, torch.optim.Optimizer]:
     weight = nn.Parameter(start.clone())
     group = {"params": [weight], "names": ["w"], "part": "encoder", "lr": rate, "base": rate, "weight_decay": decay}
-    return weight, build_optimizer([group])
+    return weight, build_optimizer([group], bias_correction=corrected)
 
 
 def reads(step: int) -> Tensor:
@@ -82,14 +84,14 @@ def dense_step(weight: nn.Parameter, optimizer: torch.optim.Optimizer, step: int
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-8], ids=["usual", "near epsilon"])
-@pytest.mark.parametrize("decay", [0.0, 0.01, 1.0])
-def test_every_row_is_dense_adamws_at_every_read_and_at_the_end(decay, scale):
+@pytest.mark.parametrize(("decay", "corrected"), [(0.0, True), (0.01, True), (1.0, True), (0.01, False), (1.0, False)])
+def test_every_row_is_dense_adamws_at_every_read_and_at_the_end(decay, corrected, scale):
     """Over 300 steps with warmup and decay: within 1e-6 of AdamW in float64, and no farther from it than in float32."""
     start = 0.05 * torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(1))
-    weight, optimizer = adamw(start, decay=decay)
+    weight, optimizer = adamw(start, decay=decay, corrected=corrected)
     lazy = LazyRows(optimizer, weight)
-    exact, exact_optimizer = adamw(start.double(), decay=decay)
-    dense, dense_optimizer = adamw(start, decay=decay)
+    exact, exact_optimizer = adamw(start.double(), decay=decay, corrected=corrected)
+    dense, dense_optimizer = adamw(start, decay=decay, corrected=corrected)
     worst = worst_dense = 0.0
     waited = set()
     for step in range(STEPS):
@@ -115,25 +117,45 @@ def test_every_row_is_dense_adamws_at_every_read_and_at_the_end(decay, scale):
         assert torch.allclose(ours.double(), theirs, rtol=1e-4, atol=1e-8 * float(theirs.abs().max())), key
 
 
-def by_the_book(p: float, g: float, at: int, steps: int, *, rate: float, decay: float) -> float:
+def by_the_book(p: float, g: float, at: int, steps: int, *, rate: float, decay: float, corrected: bool = True) -> float:
     """AdamW on one number that has one gradient at step ``at``, one step after the other."""
     m = v = 0.0
     for t in range(1, steps + 1):
         own = g if t == at else 0.0
         m, v = 0.9 * m + 0.1 * own, 0.999 * v + 0.001 * own * own
+        first, second = (1 - 0.9**t, 1 - 0.999**t) if corrected else (1.0, 1.0)
         p -= rate * decay * p
-        p -= rate * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        p -= rate * (m / first) / (math.sqrt(v / second) + 1e-8)
     return p
 
 
+@pytest.mark.parametrize("corrected", [True, False])
+def test_dense_adamw_is_the_formula_step_for_step(corrected):
+    """In float64, on a gradient at every step: with bias correction, and without as in the original code of BERT."""
+    start, rate, decay = torch.linspace(-1, 1, 7, dtype=torch.float64), 1e-2, 0.1
+    weight, optimizer = adamw(start, decay=decay, rate=rate, corrected=corrected)
+    p, m, v = start.tolist(), [0.0] * 7, [0.0] * 7
+    for t in range(1, 40):
+        pushed = torch.randn(7, dtype=torch.float64, generator=torch.Generator().manual_seed(t))
+        weight.grad = pushed.clone()
+        optimizer.step()
+        for place, g in enumerate(pushed.tolist()):
+            m[place], v[place] = 0.9 * m[place] + 0.1 * g, 0.999 * v[place] + 0.001 * g * g
+            first, second = (1 - 0.9**t, 1 - 0.999**t) if corrected else (1.0, 1.0)
+            p[place] -= rate * decay * p[place]
+            p[place] -= rate * (m[place] / first) / (math.sqrt(v[place] / second) + 1e-8)
+        assert weight.tolist() == pytest.approx(p, rel=1e-12, abs=1e-14)
+    assert math.isclose(0.999 ** (2**20), 0.0)
+
+
 @pytest.mark.parametrize("waits", [0, 1, 9, 60, WINDOW + 1, 500])
-@pytest.mark.parametrize("at", [1, 2, 100])
-def test_a_row_makes_up_for_any_number_of_steps(at, waits):
+@pytest.mark.parametrize(("at", "corrected"), [(1, True), (2, True), (100, True), (1, False), (100, False)])
+def test_a_row_makes_up_for_any_number_of_steps(at, corrected, waits):
     """One gradient, then nothing: from far above AdamW's epsilon to far below, the stated error and no more."""
     rate, decay = 1e-2, 0.1
     sizes = [1.0, 1e-4, 1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 1e-10, 0.0]
     start = torch.full((2, len(sizes)), 0.5)
-    weight, optimizer = adamw(start, decay=decay, rate=rate)
+    weight, optimizer = adamw(start, decay=decay, rate=rate, corrected=corrected)
     lazy = LazyRows(optimizer, weight)
     for step in range(1, at + waits + 1):
         lazy.catch_up(torch.tensor([1]))
@@ -144,16 +166,18 @@ def test_a_row_makes_up_for_any_number_of_steps(at, waits):
     lazy.current()
 
     for place, g in enumerate(sizes):
-        error = abs(float(weight.detach()[0, place]) - by_the_book(0.5, g, at, at + waits, rate=rate, decay=decay))
+        expected = by_the_book(0.5, g, at, at + waits, rate=rate, decay=decay, corrected=corrected)
+        error = abs(float(weight.detach()[0, place]) - expected)
         assert error <= (1e-6 if g >= 1e-4 else 0.02 * rate), g
 
 
-def test_a_checkpoint_anywhere_changes_no_bit():
+@pytest.mark.parametrize("corrected", [True, False])
+def test_a_checkpoint_anywhere_changes_no_bit(corrected):
     """The optimizer's memory, stored and restored after odd steps, with the rows left as they are."""
     start = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(2))
-    weight, optimizer = adamw(start, decay=0.1)
+    weight, optimizer = adamw(start, decay=0.1, corrected=corrected)
     lazy = LazyRows(optimizer, weight)
-    again, other = adamw(start, decay=0.1)
+    again, other = adamw(start, decay=0.1, corrected=corrected)
     resumed = LazyRows(other, again)
     behind = 0
     for step in range(140):
@@ -162,7 +186,7 @@ def test_a_checkpoint_anywhere_changes_no_bit():
         if step in (0, 1, 17, 62, 63, 64, 131):
             stored = {name: tensor.clone() for name, tensor in optimizer_tensors(other).items()}
             behind += int((stored["seen|w"] < step + 1).sum())
-            again, other = adamw(again.detach(), decay=0.1)
+            again, other = adamw(again.detach(), decay=0.1, corrected=corrected)
             restore_optimizer(other, stored)
             resumed = LazyRows(other, again)
     assert behind > 100

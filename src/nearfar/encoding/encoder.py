@@ -26,16 +26,18 @@ from nearfar.encoding.unpadded import (
 from nearfar.errors import SettingError
 from nearfar.shapes import expect
 
-Pooling = Literal["first", "mean", "pooler"]
+Pooling = Literal["first", "mean", "pooler", "last"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+FIRST: tuple[Pooling, ...] = ("first", "pooler")
+"""Those that read nothing but the first token."""
 NO_POOLER = "pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'."
 
 
 def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None = None) -> Tensor:
     """(b, l, d) last hidden states, (b, l) mask of real tokens -> (b, d).
 
-    ``first`` takes the first real token on whichever side the padding is, ``mean`` averages the real tokens,
-    ``pooler`` is the output of the encoder's own pooler.
+    ``first`` and ``last`` take the first or last real token on whichever side the padding is, ``mean`` averages the
+    real tokens, ``pooler`` is the output of the encoder's own pooler.
 
     >>> states = torch.tensor([[[1.0], [3.0], [100.0]]])
     >>> pool("mean", states, torch.tensor([[1, 1, 0]])).item()
@@ -45,6 +47,9 @@ def pool(pooling: Pooling, states: Tensor, mask: Tensor, pooler: Tensor | None =
     if pooling == "first":
         first = mask.long().argmax(dim=1)  # (b,): padding may be on the left
         return states[torch.arange(b, device=states.device), first]
+    if pooling == "last":
+        last = mask.shape[1] - 1 - mask.long().flip(1).argmax(dim=1)  # (b,)
+        return states[torch.arange(b, device=states.device), last]
     if pooling == "mean":
         real = mask.bool().unsqueeze(-1)  # (b, l, 1)
         total = states.masked_fill(~real, 0).sum(dim=1)  # filled, not multiplied: padding may hold anything, even NaN
@@ -180,7 +185,7 @@ class TextModel(nn.Module):
             with self._noise_hooks():
                 output = self._padded(inputs.tensors)
         else:
-            output = self._unpadded(inputs, first_only=logits_only and (self.native or self.pooling != "mean"))
+            output = self._unpadded(inputs, first_only=logits_only and (self.native or self.pooling in FIRST))
         if self.transform is None or logits_only:
             return output
         return replace(output, embedding=self.transform(output.embedding))
@@ -198,6 +203,8 @@ class TextModel(nn.Module):
         embedding = first
         if self.pooling == "mean" and not first_only:
             embedding = torch.segment_reduce(states.float(), "mean", lengths=sizes, unsafe=True)[batch.place]
+        elif self.pooling == "last" and not first_only:
+            embedding = states[sizes.cumsum(0) - 1][batch.place]
         elif self.pooling == "pooler":
             if pooler is None:
                 raise SettingError(NO_POOLER)

@@ -173,7 +173,8 @@ def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> 
     pooling = {
         "word_embedding_dimension": int(model.network.config.hidden_size),
         "pooling_mode_cls_token": first,
-        "pooling_mode_mean_tokens": not first,
+        "pooling_mode_mean_tokens": card.pooling == "mean",
+        "pooling_mode_lasttoken": card.pooling == "last",
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
     }

@@ -220,9 +220,11 @@ def _pooling(name: str, config: dict[str, Any]) -> Pooling:
         return "mean"
     if new == "cls" or named == {"pooling_mode_cls_token"}:
         return "first"
+    if new == "lasttoken" or named == {"pooling_mode_lasttoken"}:
+        return "last"
     raise EncoderError(
-        f"{name}: its pooling is {new or ', '.join(sorted(named)) or 'not stated'}; nearfar reads mean and first-token "
-        "pooling. Set encoder.pooling on its base encoder instead."
+        f"{name}: its pooling is {new or ', '.join(sorted(named)) or 'not stated'}; nearfar reads mean, first-token "
+        "and last-token pooling. Set encoder.pooling on its base encoder instead."
     )
 
 
@@ -306,6 +308,9 @@ def build(
     if chosen == "pooler":
         require_pooler(network.base_model, name)
     notes = [source.note] if source.note else []
+    if pooling == "first" and class_token(tokenizer) == "last":
+        chosen = "last"
+        notes.append(f"the class token of {name} is its last one, so encoder.pooling is last")
     if redrawn:
         notes.append(f"the class head of {name} is for other labels ({', '.join(before or ())}), so a new one is drawn")
     unexpected = sorted(key for key in fresh if not _of_class_head(key, network, native=native))
@@ -323,6 +328,13 @@ def build(
         notes=tuple(notes),
         pools=source.pooling is not None and bool(source.location),
     )
+
+
+def class_token(tokenizer: Any) -> Pooling:
+    """Where the class token of a text is: the first token for BERT and most others, the last for XLNet."""
+    ids = tokenizer("a")["input_ids"]
+    known = tokenizer.cls_token_id
+    return "last" if known is not None and len(ids) > 1 and ids[-1] == known and ids[0] != known else "first"
 
 
 def open_config(source: Source) -> Any:

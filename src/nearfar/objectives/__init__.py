@@ -7,6 +7,7 @@ from nearfar.objectives.cosine_mse import CosineMSE
 from nearfar.objectives.cross_entropy import CrossEntropy, balanced_weights
 from nearfar.objectives.label_aware import LabelAware
 from nearfar.objectives.multi_label import BinaryCrossEntropy, MultiLabelSupCon, positive_weights
+from nearfar.objectives.nt_xent import NTXent
 from nearfar.objectives.pair_contrastive import PairContrastive
 from nearfar.objectives.pair_triplet import PairTriplet
 from nearfar.objectives.pearson import Pearson
@@ -24,6 +25,7 @@ __all__ = [
     "CrossEntropy",
     "LabelAware",
     "MultiLabelSupCon",
+    "NTXent",
     "PairContrastive",
     "PairTriplet",
     "Pearson",

@@ -36,7 +36,7 @@ TRAINED: tuple[HeadKind, ...] = ("trained", "native")
 """Heads that are trained with the encoder."""
 NATIVE_HEAD, POOLED_HEAD = 20, 100
 """The learning rate of the architecture's own head and of a linear one on the text vector, in rates of the encoder."""
-EPOCHS, RATE = 5, 5e-5
+EPOCHS, RATE, WARMUP = 5, 5e-5, 0.06
 BATCH, IN_BATCH = 32, 64
 """Rows of a batch, and of one whose rows are compared with each other."""
 
@@ -249,6 +249,8 @@ def _training(training: Training, does: Capabilities, data: RunData, batches: Ba
         training,
         learning_rate=training.learning_rate or does.defaults.learning_rate or rate,
         epochs=epochs,
+        warmup=stated(training.warmup, does.defaults.warmup, WARMUP),
+        schedule=training.schedule if training.schedule != "auto" else does.defaults.schedule or "linear",
         metric=_metric(training, data),
         head_learning_rate=training.head_learning_rate or does.defaults.head_learning_rate,
         evaluate_every=every,
@@ -262,6 +264,11 @@ def _keep_untrained(training: Training, data: RunData) -> bool:
     if training.keep_untrained is None:
         return not data.row_type.has_classes
     return training.keep_untrained
+
+
+def stated(*values: float | None) -> float | None:
+    """The first that is set, zero included."""
+    return next((value for value in values if value is not None), None)
 
 
 def check_keep(keep: str | None, data: RunData, key: str) -> None:

@@ -48,6 +48,14 @@ from nearfar.training import FitSettings, LossModule, TaskLoss, plan_run
 from nearfar.training.optimizer import Part, freeze_encoder
 from nearfar.training.precision import Precision
 
+VECTORS = {
+    "first": "that of the first token",
+    "last": "that of the last token, which is the class token",
+    "mean": "the mean of the tokens, as the encoder pools",
+    "pooler": "that of the encoder's pooler",
+}
+"""The poolings in words."""
+
 
 def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
     """Read the data of a recipe, from its files or from memory, and choose what it leaves open."""
@@ -96,6 +104,13 @@ class EncoderPlan:
         """Whether the model predicts classes; else it embeds texts."""
         return self.data.row_type.has_classes
 
+    @property
+    def one_vector(self) -> bool:
+        """Whether text vectors are compared and a class head is trained, which then read the same vector."""
+        stages = [stage.recipe.objective.does for stage in self.parts]
+        heads = self.classifies and any(does.trains_head for does in stages)
+        return heads and any(does.text_vector for does in stages)
+
     def reads(self) -> list[object]:
         """The files and folders that the run reads, among other values."""
         recipe = self.given
@@ -136,7 +151,8 @@ class EncoderPlan:
         data, recipe = self.data, self.recipe
         headed = self.classifies and any(stage.recipe.objective.does.trains_head for stage in self.parts)
         classes = data.classes if headed else None
-        built = open_encoder(recipe.encoder, classes=classes, seed=stream(recipe.seed, "head"), name=encoder)
+        one, seed = self.one_vector, stream(recipe.seed, "head")
+        built = open_encoder(recipe.encoder, classes=classes, seed=seed, name=encoder, one_vector=one)
         if data.row_type.multilabel and built.model.native:
             built.model.network.config.problem_type = MULTI_LABEL
         built.model.to(accelerator.device)
@@ -148,7 +164,7 @@ class EncoderPlan:
         }
         run = EncoderRun(self, built, rows, scale, accelerator, precision, searches(built, data, recipe.data.invalid))
         mapped = [scale.note] if scale is not None and scale.note else []
-        run.notes.extend([*mapped, *built.notes, *run.unused_pooling(), *run.truncation()])
+        run.notes.extend([*mapped, *built.notes, *run.vector_notes(), *run.unused_pooling(), *run.truncation()])
         return run
 
 
@@ -260,7 +276,8 @@ class EncoderRun:
 
     def _weighting(self, recipe: Recipe, name: str, seed: int) -> TextModel:
         """The weighting network of label-aware contrastive."""
-        helper = open_encoder(recipe.encoder, classes=self.plan.data.classes, seed=seed, name=name)
+        classes, one = self.plan.data.classes, self.plan.one_vector
+        helper = open_encoder(recipe.encoder, classes=classes, seed=seed, name=name, one_vector=one)
         if name != recipe.encoder.name and helper.tokenizer.get_vocab() != self.built.tokenizer.get_vocab():
             raise SettingError(
                 f"objective.weighting is {name!r}, whose vocabulary is not that of encoder.name "
@@ -348,6 +365,15 @@ class EncoderRun:
         readme = model_card(recipe, self.plan.recipe_text(), data, card, metrics)
         weights = dict(module.objectives.state_dict())
         save(out, self.model, self.built.tokenizer, card, readme=readme, objective=weights)
+
+    def vector_notes(self) -> list[str]:
+        """Which vector both the head and the contrastive term read, where the recipe does not say."""
+        if not self.plan.one_vector or self.plan.given.encoder.pooling is not None:
+            return []
+        return [
+            f"the class head and the contrastive term read one vector, {VECTORS[self.model.pooling]}; encoder.pooling "
+            "sets another"
+        ]
 
     def unused_pooling(self) -> list[str]:
         """What is lost where few texts are to train the architecture's own head on a sentence encoder."""

@@ -221,7 +221,7 @@ def _label_aware(settings: classes.LabelAware, context: BuildContext) -> Terms:
 
 
 def _proxy_nca(settings: classes.ProxyNCA, context: BuildContext) -> Terms:
-    objective = modules.ProxyNCA(len(context.classes), context.dim, scale=settings.scale)
+    objective = modules.ProxyNCA(len(context.classes), context.dim, scale=settings.scale, distance=settings.distance)
     return [Term("proxy_nca", 1.0, objective, "text")], _single_texts(context, THIN)
 
 
@@ -303,10 +303,11 @@ def _simcse(settings: pairs.SimCSE, context: BuildContext) -> Terms:
     return terms, []
 
 
-def _mirror(settings: pairs.Mirror, context: BuildContext) -> Terms:
-    objective = modules.BatchSoftmax(
-        temperature=settings.temperature or 0.04, symmetric=False, threshold=context.positive_above
-    )
+def _mirror(settings: pairs.Mirror, _context: BuildContext) -> Terms:
+    temperature = settings.temperature or 0.04
+    objective: nn.Module = modules.BatchSoftmax(temperature=temperature, symmetric=False)
+    if settings.negatives == "both-views":
+        objective = modules.NTXent(temperature=temperature)
     return [Term("mirror", 1.0, objective, "grouped-pairs")], []
 
 

@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 
 from nearfar.encoding import Built, EncoderNoise, build
+from nearfar.encoding.pretrained import class_token
 from nearfar.errors import SettingError
 from nearfar.evaluation import Report
 from nearfar.pipeline.output import Reports
@@ -70,9 +71,15 @@ def open_accelerator(out: Path, trackers: Sequence[str] = ()) -> Accelerator:
     )
 
 
-def open_encoder(settings: Encoder, *, classes: Sequence[str] | None, seed: int, name: str | None = None) -> Built:
-    """The encoder of a recipe, or the one called ``name`` under the same settings."""
-    return build(
+def open_encoder(
+    settings: Encoder, *, classes: Sequence[str] | None, seed: int, name: str | None = None, one_vector: bool = False
+) -> Built:
+    """The encoder of a recipe, or the one called ``name`` under the same settings.
+
+    With ``one_vector``, text vectors that are compared are those that the class head reads: the class token under the
+    architecture's own head.
+    """
+    built = build(
         name or settings.name,
         classes=classes,
         seed=seed,
@@ -82,6 +89,9 @@ def open_encoder(settings: Encoder, *, classes: Sequence[str] | None, seed: int,
         fast=settings.fast,
         noise=EncoderNoise(drophead=settings.drophead, cutoff=settings.cutoff),
     )
+    if one_vector and built.model.native:
+        built.model.pooling = class_token(built.tokenizer)
+    return built
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -28,7 +28,7 @@ from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import PairReport, Report
 from nearfar.pipeline.card import task_model_card, versions
 from nearfar.pipeline.data import in_memory, read_data
-from nearfar.pipeline.defaults import check_keep, plan_stages
+from nearfar.pipeline.defaults import WARMUP, check_keep, plan_stages
 from nearfar.pipeline.output import JOURNAL, MEAN, Reports, evaluators, mean_scores
 from nearfar.pipeline.plan import Prepared, open_encoder, try_out
 from nearfar.pipeline.tasks import (
@@ -98,6 +98,8 @@ def plan_task_run(recipe: TaskRecipe, data: object = None) -> TasksPlan:
         learning_rate=rate,
         accumulate=accumulate,
         evaluate_every=every,
+        warmup=WARMUP if training.warmup is None else training.warmup,
+        schedule="linear" if training.schedule == "auto" else training.schedule,
         keep=training.keep if training.keep != "auto" else "best" if measured else "last",
         keep_untrained=bool(training.keep_untrained),
     )

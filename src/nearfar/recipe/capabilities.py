@@ -49,6 +49,8 @@ class Defaults:
     head_learning_rate: float | None = None
     pooling: Literal["first", "mean"] | None = None
     max_length: int | None = None
+    schedule: Literal["linear", "cosine", "constant"] | None = None
+    warmup: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,8 @@ class Capabilities:
     """Whether a second encoder learns how much each negative counts."""
     encoder: str | None = None
     """The name of that encoder; None for the same as encoder.name."""
+    text_vector: bool = False
+    """Whether text vectors are compared, with each other or with centers; a head beside it then reads the same."""
     counts_padding: bool = False
     """Whether padding tokens count as tokens."""
     problem: str | None = None
@@ -142,6 +146,8 @@ def _defaults(parts: list[Defaults]) -> Defaults:
         head_learning_rate=min(stated("head_learning_rate"), default=None),
         pooling=next(iter(stated("pooling")), None),
         max_length=next(iter(stated("max_length")), None),
+        schedule=next(iter(stated("schedule")), None),
+        warmup=max(stated("warmup"), default=None),
     )
 
 

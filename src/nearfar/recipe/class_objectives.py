@@ -48,6 +48,13 @@ Spread: TypeAlias = Annotated[
 Level: TypeAlias = Annotated[
     Literal["tokens", "text"], Key("Whether SoftTriple is computed on token embeddings or on the text embedding.")
 ]
+Views: TypeAlias = Annotated[
+    Literal["none", "dropout", "spans", "synonyms"],
+    Key(
+        'The second view of a text, which is a positive of it: "none" has one view; dropout alone, or also a masked '
+        "span, or also synonyms have two."
+    ),
+]
 PUBLISHED = Defaults(batch_size=64, epochs=5, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first")
 """What the paper of triple-entropy trained with."""
 
@@ -122,6 +129,7 @@ class TripleEntropy(Single):
         return Capabilities(
             reads="classes",
             head_weight=self.beta,
+            text_vector=self.level == "text",
             counts_padding=self.padding,
             problem=problem,
             fills={
@@ -152,7 +160,11 @@ class SoftTriple(Single):
     spread: Spread = 0.0
     level: Level = "text"
     class_weight: FittedWeightKey = "none"
-    does = Capabilities(reads="classes")
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(reads="classes", text_vector=self.level == "text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +184,7 @@ class CrossEntropySupCon(Single):
         float, Key("The share of the contrastive part; cross-entropy gets the rest.", at_least=0, at_most=1)
     ] = 0.9
     temperature: Temperature = 0.3
+    views: Views = "none"
     label_smoothing: LabelSmoothing = 0.0
     class_weight: ClassWeightKey = "none"
 
@@ -179,7 +192,14 @@ class CrossEntropySupCon(Single):
     def does(self) -> Capabilities:
         """What it reads, needs and does."""
         return Capabilities(
-            reads="classes", in_batch=True, needs_positives=True, multilabel=True, head_weight=1 - self.weight
+            reads="classes",
+            in_batch=True,
+            needs_positives=True,
+            two_views=self.views != "none",
+            second_views=_second_views(self.views),
+            text_vector=True,
+            multilabel=True,
+            head_weight=1 - self.weight,
         )
 
 
@@ -198,10 +218,22 @@ class SupCon(Single):
     name: Annotated[Literal["supcon"], NAME] = "supcon"
     learning_rate: LearningRate = None
     temperature: Temperature = 0.1
+    views: Views = "none"
     class_weight: FittedWeightKey = "none"
-    does = Capabilities(
-        reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True, multilabel=True
-    )
+
+    @property
+    def does(self) -> Capabilities:
+        """What it reads, needs and does."""
+        return Capabilities(
+            reads="classes",
+            in_batch=True,
+            needs_positives=True,
+            idle_without_positives=self.views == "none",
+            two_views=self.views != "none",
+            second_views=_second_views(self.views),
+            text_vector=True,
+            multilabel=True,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +275,9 @@ class LabelAware(Single):
             reads="classes",
             in_batch=True,
             needs_positives=True,
+            text_vector=True,
             two_views=True,
-            second_views=() if self.views == "dropout" else (SecondView(self.views),),
+            second_views=_second_views(self.views),
             head_weight=self.weight,
             weighting=True,
             encoder=self.weighting,
@@ -265,8 +298,12 @@ class ProxyNCA(Single):
     name: Annotated[Literal["proxy-nca"], NAME] = "proxy-nca"
     learning_rate: LearningRate = None
     scale: Annotated[float, Key("The factor on all distances.", above=0)] = 1.0
+    distance: Annotated[
+        Literal["squared", "euclidean"],
+        Key("The distance d: squared Euclidean as in the paper, or Euclidean as in that of triple-entropy."),
+    ] = "squared"
     class_weight: FittedWeightKey = "none"
-    does = Capabilities(reads="classes")
+    does = Capabilities(reads="classes", text_vector=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +323,9 @@ class Triplet(Single):
     select: Annotated[Literal["all", "hard", "semihard"], Key("Which triplets of the batch are used.")] = "all"
     distance: Annotated[Literal["euclidean", "squared"], Key("The distance between two vectors.")] = "euclidean"
     class_weight: FittedWeightKey = "none"
-    does = Capabilities(reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True)
+    does = Capabilities(
+        reads="classes", in_batch=True, needs_positives=True, idle_without_positives=True, text_vector=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,4 +343,11 @@ class Contrastive(Single):
     learning_rate: LearningRate = None
     margin: Annotated[float, Key("The distance beyond which negatives have no loss.", above=0)] = 1.0
     class_weight: FittedWeightKey = "none"
-    does = Capabilities(reads="classes", in_batch=True, needs_positives=True)
+    does = Capabilities(reads="classes", in_batch=True, needs_positives=True, text_vector=True)
+
+
+def _second_views(views: Literal["none", "dropout", "spans", "synonyms"]) -> tuple[SecondView, ...]:
+    match views:
+        case "spans" | "synonyms":
+            return (SecondView(views),)
+    return ()

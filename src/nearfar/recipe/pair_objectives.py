@@ -214,8 +214,9 @@ class Mirror(Single):
     preset: Annotated[
         Literal["none", "as-published"],
         Key(
-            '"as-published" fills what is unset with the settings of the authors\' code: characters instead of tokens, '
-            "batches of 200, and for phrases and words no mask and the first token as pooling."
+            '"as-published" fills what is unset with the settings of the authors\' code: negatives of both views, '
+            "characters instead of tokens, batches of 200, a constant learning rate without warmup, and for phrases "
+            "and words no mask and the first token as pooling."
         ),
     ] = "none"
     temperature: Annotated[
@@ -228,6 +229,14 @@ class Mirror(Single):
     unit: Annotated[
         Literal["tokens", "characters"] | None,
         Key("Whether tokens are masked, or characters as in the authors' code; unset means tokens without a preset."),
+    ] = None
+
+    negatives: Annotated[
+        Literal["other-view", "both-views"] | None,
+        Key(
+            '"other-view" compares first with second views; "both-views" is the loss of the authors\' code (NT-Xent): '
+            "each view with all others, in both directions; unset means other-view without a preset."
+        ),
     ] = None
 
     @property
@@ -246,12 +255,19 @@ class Mirror(Single):
             in_batch=True,
             binary=True,
             second_views=(SecondView("spans", {"length": masked, "mode": unit}),) if masked else (),
-            fills={"temperature": self.temperature or (0.04 if sentences else 0.2), "masked": masked, "unit": unit},
+            fills={
+                "temperature": self.temperature or (0.04 if sentences else 0.2),
+                "masked": masked,
+                "unit": unit,
+                "negatives": self.negatives or ("both-views" if published else "other-view"),
+            },
             defaults=Defaults(
                 batch_size=200 if published else 128,
                 epochs=1 if sentences else 2,
                 learning_rate=2e-5,
                 pooling=pooling,
                 max_length=50 if sentences else 25,
+                schedule="constant" if published else None,
+                warmup=0.0 if published else None,
             ),
         )

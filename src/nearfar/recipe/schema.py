@@ -114,10 +114,11 @@ class Encoder:
         Key("The tokens at which a text is truncated; unset means the encoder's own limit, at most 512.", at_least=2),
     ] = None
     pooling: Annotated[
-        Literal["first", "mean", "pooler"] | None,
+        Literal["first", "mean", "pooler", "last"] | None,
         Key(
             "How token embeddings become one text embedding; unset means the encoder's own pooling, and if it states "
-            "none the mean, or for cross-entropy the architecture's own classification head."
+            "none the mean, or for cross-entropy the architecture's own classification head; a contrastive term beside "
+            "that head reads the class token, too."
         ),
     ] = None
     dropout: Annotated[
@@ -237,17 +238,22 @@ class Training:
         ),
     ] = None
     weight_decay: Annotated[float, Key("The weight decay of AdamW.", at_least=0)] = 0.01
+    bias_correction: Annotated[
+        bool, Key("Whether AdamW corrects the bias of its moments, which makes the first steps smaller.")
+    ] = True
     warmup: Annotated[
-        float,
+        float | None,
         Key(
-            "The steps in which the learning rate rises: below 1 a share of all steps, from 1 on their number.",
+            "The steps in which the learning rate rises: below 1 a share of all steps, from 1 on their number; unset "
+            "means 0.06, or what the objective's preset has.",
             at_least=0,
             whole_from=1,
         ),
-    ] = 0.06
+    ] = None
     schedule: Annotated[
-        Literal["linear", "cosine", "constant"], Key("How the learning rate falls after the warmup.")
-    ] = "linear"
+        Literal["auto", "linear", "cosine", "constant"],
+        Key('How the learning rate falls after the warmup; "auto" is linear, or what the objective\'s preset has.'),
+    ] = "auto"
     clip: Annotated[float, Key("The largest gradient norm; 0 means no clipping.", at_least=0)] = 1.0
     accumulate: Annotated[
         int, Key("The batches whose gradients are accumulated for one optimizer step.", at_least=1)

@@ -72,11 +72,14 @@ class LazyRows:
         whole = (self.weight, state["exp_avg"], state["exp_avg_sq"])
         own = [tensor.index_select(0, rows) for tensor in whole]
         group = self.group
+        counter = state["step"] if group["bias_correction"] else state["step"] + UNCORRECTED
         adamw(
-            own[:1], [values], own[1:2], own[2:], [], [state["step"]], fused=True, amsgrad=False,
+            own[:1], [values], own[1:2], own[2:], [], [counter], fused=True, amsgrad=False,
             beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"],
             eps=group["eps"], maximize=False,
         )  # fmt: skip
+        if counter is not state["step"]:
+            state["step"] += 1
         for tensor, moved in zip(whole, own, strict=True):
             tensor.index_copy_(0, rows, moved)
         now = int(state["step"])
@@ -127,8 +130,9 @@ def _entered(ledger: Tensor, now: int, group: dict[str, Any]) -> Tensor:
     kept = 1 - rate * group["weight_decay"]
     start = max(0, now - WINDOW)
     gap = torch.arange(now - start, 0, -1, dtype=torch.float64).unsqueeze(1)
-    u = (1 - beta2**now) ** 0.5 / torch.pow(beta2, gap / 2)
-    chance = rate / (1 - beta1**now) * torch.pow(beta1, gap)
+    first, second = (1 - beta1**now, 1 - beta2**now) if group["bias_correction"] else (1.0, 1.0)
+    u = second**0.5 / torch.pow(beta2, gap / 2)
+    chance = rate / first * torch.pow(beta1, gap)
     open_rows = ledger[start:now, 1:]
     open_rows.mul_(kept).add_(chance * u.pow(torch.arange(4)))
     ledger[now, 0] = ledger[now - 1, 0] + torch.log(torch.tensor(kept, dtype=torch.float64))
@@ -249,9 +253,35 @@ def parameter_groups(module: LossModule, rates: dict[Part, float], weight_decay:
     ]
 
 
-def build_optimizer(groups: list[dict[str, Any]]) -> torch.optim.AdamW:
-    """AdamW, fused into one kernel."""
-    return torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8, fused=True)
+UNCORRECTED = 2**20
+"""Steps after which nothing is left of AdamW's bias correction: 0.999 to that power is zero in any floating point type.
+
+A run without bias correction counts its steps from here, so that it takes the same fused kernel.
+"""
+
+
+def build_optimizer(groups: list[dict[str, Any]], *, bias_correction: bool = True) -> torch.optim.AdamW:
+    r"""AdamW, fused into one kernel; without bias correction the update is
+    :math:`\eta\, m_t / (\sqrt{v_t} + \epsilon)`, as in the original code of BERT.
+    """
+    for group in groups:
+        group["bias_correction"] = bias_correction
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8, fused=True)
+    if not bias_correction:
+        optimizer.register_step_pre_hook(_begin_uncorrected)
+    return optimizer
+
+
+def _begin_uncorrected(optimizer: torch.optim.Optimizer, _args: Any, _settings: Any) -> None:
+    """Begin the memory of weights that are about to take their first step."""
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            if weight.grad is not None and not optimizer.state.get(weight):
+                optimizer.state[weight] = {
+                    "step": torch.tensor(float(UNCORRECTED), device=weight.device),
+                    "exp_avg": torch.zeros_like(weight, memory_format=torch.preserve_format),
+                    "exp_avg_sq": torch.zeros_like(weight, memory_format=torch.preserve_format),
+                }
 
 
 def factor(schedule: Schedule, step: int, *, total: int, warmup: float) -> float:
