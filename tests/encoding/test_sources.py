@@ -191,7 +191,7 @@ def test_pooling_and_normalization_are_read_from_a_sentence_transformers_folder(
     [
         {"pooling_mode_max_tokens": True},
         {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
-        {"pooling_mode": "lasttoken"},
+        {"pooling_mode": "weightedmean"},
         {"pooling_mode": ["cls", "mean"]},
         {},
     ],
@@ -200,6 +200,12 @@ def test_poolings_that_nearfar_does_not_have_are_refused(tmp_path, config):
     """Never guessed, never replaced by another."""
     with pytest.raises(EncoderError, match=r"its pooling is .*nearfar reads mean, first-token and last-token pooling"):
         find(sentence_transformer(tmp_path, config))
+
+
+@pytest.mark.parametrize("config", [{"pooling_mode": "lasttoken"}, {"pooling_mode_lasttoken": True}])
+def test_the_last_token_is_a_pooling(tmp_path, config):
+    """As sentence-transformers states it in its old and its new format."""
+    assert find(sentence_transformer(tmp_path, config)).pooling == "last"
 
 
 @pytest.mark.parametrize("layer", ["Dense", "CNN", "WordWeights"])

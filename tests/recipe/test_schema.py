@@ -191,7 +191,7 @@ def test_the_defaults():
         ("mnrl", {"scale": 20.0, "groups": False}),
         ("cosine-mse", {}),
         ("pearson", {}),
-        ("pair-triplet", {"margin": 0.5, "distance": "euclidean"}),
+        ("pair-triplet", {"margin": 0.5, "distance": "euclidean", "negatives": "batch"}),
         ("contrastive-pairs", {"margin": 0.5}),
         (
             "simcse",
