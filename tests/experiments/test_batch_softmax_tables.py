@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from nearfar.experiments.published import FOLDER
+from nearfar.experiments.published import FOLDER, find_paper, find_table
+from nearfar.experiments.published.table_data import DataFolder, TableOptions
+from nearfar.experiments.reproduce import prepare
 from nearfar.experiments.study import read_study
+from nearfar.experiments.study_schema import Mined
 from nearfar.pipeline.objectives import build_terms
 from nearfar.recipe.objectives import parts_of
 from nearfar.recipe.pair_objectives import BatchSoftmax
@@ -59,3 +64,63 @@ def test_batch_softmax_is_that_of_equations_3_to_5_in_every_table():
     cosines = torch.cosine_similarity(left, right)
     mse = sum((c - y) ** 2 for c, y in zip(cosines.tolist(), targets.tolist(), strict=True)) / 6
     assert value == pytest.approx(0.1 * published_loss(left, right, (targets == 1).tolist(), 0.055) + 0.9 * mse)
+
+
+def test_rows_of_the_tables_are_those_of_the_paper():
+    """Tables 1 to 5 and section 7: every approach of the paper, but for results that it takes from others."""
+    approaches = {
+        "1": {"MSE", "BSC", "BSC, positives", "BSC, random", "combo", "SimCSE"},
+        "2": {"MSE", "BSC", "BSC, clusters", "BSC, random", "BSC, file order", "combo", "triplet", "SimCSE"},
+        "3": {"MSE", "BSC", "BSC, by rows", "BSC, not normalized", "BSC, random", "triplet", "SimCSE"},
+        "4": {"MSE", "BSC", "combo", "Pearson + BSC"},
+        "5": {"MSE", "BSC", "combo", "MSE, then BSC", "BSC, then MSE", "Pearson", "SimCSE"},
+    }
+    for number, names in approaches.items():
+        table = find_table(find_paper("bsc"), number)
+        contenders = [each for name in table.studies for each in read_study(FOLDER / name).contenders]
+        assert {each.name for each in contenders} == names
+        assert {name for row in table.published.values() for each in row.values() for name in each} == names
+
+
+def test_settings_that_only_the_new_rows_have():
+    """Margins and mined ranks of the appendix and section 4, grades of Antique, a corpus to search, a checkpoint."""
+    claims = read_study(FOLDER / "batch-softmax/table-3.toml")
+    by_name = {each.name: each for each in claims.contenders}
+    assert by_name["MSE"].mined == Mined(rows="pairs", positions="powers", oversample=True)
+    assert by_name["triplet"].mined == Mined(rows="triplets", positions="powers")
+    margins: Any = [claims.recipe(by_name["triplet"]).objective]
+    assert claims.data[0].corpus == "known_lie_snopes/corpus.jsonl.gz"
+    for name in ("cqa-a", "cqa-b"):
+        study = read_study(FOLDER / f"batch-softmax/table-2-{name}.toml")
+        margins.append(study.recipe(next(each for each in study.contenders if each.name == "triplet")).objective)
+    assert [(each.margin, each.negatives) for each in margins] == [(0.6, "batch"), (0.5, "anchor"), (0.5, "anchor")]
+    antique = read_study(FOLDER / "batch-softmax/table-1.toml")
+    assert (antique.data[0].scale, antique.data[0].relevant) == ((1.0, 4.0), 3)
+    positives = next(each for each in antique.contenders if each.name == "BSC, positives")
+    assert antique.recipe(positives).data.positives_only
+    simcse = next(each for each in antique.contenders if each.name == "SimCSE")
+    assert (simcse.untrained, antique.recipe(simcse).encoder.pooling) == ("as-is", "pooler")
+
+
+def test_the_learning_rate_and_the_best_of_five_are_chosen_on_dev(tmp_path):
+    """Appendix A: from {5e-6, 1e-5, 2e-5, 3e-5} on dev, and the best of five runs on dev."""
+    rows = [{"text_a": f"this is {n}", "text_b": f"that is {n}", "score": float(n % 6)} for n in range(30)]
+    (tmp_path / "stsb").mkdir()
+    for split in ("train", "dev", "test"):
+        content = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "stsb" / f"{split}.jsonl").write_text(content)
+    paper = find_paper("bsc")
+    for name in ("grid", "best-of-five"):
+        options = TableOptions(settings=name, checkpoints={"SimCSE": "toy"})
+        prepared = prepare(DataFolder(paper, find_table(paper, "5"), tmp_path), tmp_path / name, options)
+        study = read_study(prepared.studies[0].file)
+        assert (study.settings.runs, len(study.settings.seeds)) == ("best", 5)
+        searches = {each.name: each.search for each in study.contenders}
+        assert searches.pop("SimCSE") is None
+        if name == "best-of-five":
+            assert set(searches.values()) == {None}
+            continue
+        for search in searches.values():
+            assert search is not None
+            assert (search.method, search.dev) == ("grid", "recipe")
+            assert search.space == {"training.learning_rate": (5e-6, 1e-5, 2e-5, 3e-5)}

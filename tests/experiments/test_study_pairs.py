@@ -6,18 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nearfar.data import read
 from nearfar.data.corpora import read_corpus
 from nearfar.encoding import load
-from nearfar.errors import DataError, SettingError
+from nearfar.errors import DataError, RecipeError, SettingError
 from nearfar.experiments.plan import plan_study
-from nearfar.experiments.records import Record
+from nearfar.experiments.records import STUDY as STUDY_FILE
+from nearfar.experiments.records import Cell, DataSet, Plan, Record, best_by_dev, plan_text, write_record
+from nearfar.experiments.rows import split
+from nearfar.experiments.search import mined_rows
 from nearfar.experiments.study import read_study
 from nearfar.experiments.trial import Planned
 from nearfar.experiments.trials import perform
 from nearfar.pipeline.evaluate import measure
+from tests.experiments.studies import in_process
 
 STUDY = """
 [study]
@@ -171,3 +176,128 @@ def test_single_texts_have_nothing_to_compare(tmp_path):
     rows_to(tmp_path / "pairs.jsonl", [{"text": f"t {n}", "label": "ab"[n % 2]} for n in range(12)])
     with pytest.raises(SettingError, match="untrained, which needs pairs, triplets, a ranking or scored pairs"):
         plan(tmp_path, **{'"batch-softmax"': '"cross-entropy"'})
+
+
+MINED = """
+[[contender]]
+name = "mined"
+objective = { name = "OBJECTIVE" }
+mined = { rows = "ROWS", positions = "powers", oversample = OVERSAMPLE }
+"""
+
+
+@pytest.mark.parametrize(("objective", "rows"), [("cosine-mse", "pairs"), ("pair-triplet", "triplets")])
+def test_negatives_are_mined_from_the_corpus_at_the_ranks_of_the_paper(tmp_path, objective, rows):
+    """Section 4, PFCC-S: positions 100 + 2^k of the corpus by the encoder before training; positives oversampled."""
+    rows_to(tmp_path / "pairs.jsonl", claims(20))
+    rows_to(tmp_path / "corpus.jsonl", [{"doc": f"check of claim {n}"} for n in range(130)])
+    table = MINED.replace("OBJECTIVE", objective).replace("ROWS", rows)
+    table = table.replace("OVERSAMPLE", "true" if rows == "pairs" else "false")
+    planned = plan(tmp_path, 'corpus = "corpus.jsonl"', table)
+    trial = next(trial for trial in planned.trials.values() if trial.contender == "mined")
+    part = split(planned.rows["claims"], trial)
+    found, dev = mined_rows(trial, part.train, None)
+    assert dev is not None
+    assert len(dev) == 3, "the share of the recipe is set aside before"
+    assert not set(dev.texts[0]) & set(found.texts[0]), "no dev claim trains"
+    model, texts = load("toy"), [f"check of claim {n}" for n in range(130)]
+    vectors = dict(zip(texts, model.embed(texts), strict=True))
+    for anchor in dict.fromkeys(found.texts[0]):
+        own = anchor.replace("they say", "check of")
+        query = model.embed([anchor])[0]
+        order = sorted((text for text in texts if text != own), key=lambda text: -cosine(query, vectors[text]))
+        wanted = [order[rank - 1] for rank in (101, 102, 104, 108, 116)]
+        mine = [row for row in zip(*found.texts, found.labels or [None] * len(found), strict=True) if row[0] == anchor]
+        negatives = [row[1] for row in mine if row[2] == "0"] if rows == "pairs" else [row[2] for row in mine]
+        assert negatives == wanted
+    if rows == "pairs":
+        assert found.labels is not None
+        assert found.labels.count("1") == found.labels.count("0")
+    again = type(trial).from_json(json.loads(json.dumps(trial.to_json())))
+    assert again == trial
+    record, _ = perform(trial, tmp_path, planned.rows["claims"])
+    assert record.done, record.reason
+    assert set(record.dev) == set(record.scores), "dev is measured by the same search"
+
+
+def cosine(one: Any, other: Any) -> float:
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def test_mined_negatives_are_for_positive_pairs(tmp_path):
+    rows_to(tmp_path / "pairs.jsonl", labeled(24))
+    with pytest.raises(SettingError, match="has mined negatives, which are for positive pairs"):
+        plan(
+            tmp_path,
+            contender=MINED.replace("OBJECTIVE", "cosine-mse").replace("ROWS", "pairs").replace("OVERSAMPLE", "true"),
+        )
+    rows_to(tmp_path / "pairs.jsonl", claims(20))
+    planned = plan(
+        tmp_path,
+        contender=MINED.replace("OBJECTIVE", "cosine-mse").replace("ROWS", "pairs").replace("OVERSAMPLE", "true"),
+    )
+    trial = next(trial for trial in planned.trials.values() if trial.contender == "mined")
+    record, _ = perform(trial, tmp_path, planned.rows["claims"])
+    assert "no negatives can be mined among 7 texts; name a corpus in [[data]]." in str(record.reason)
+
+
+def result(contender: str, seed: int, test: float, dev: float | None) -> Record:
+    return Record(
+        id=f"{contender}{seed}", data="x", limit=None, contender=contender, seed=seed, fold=0, status="done", metric="map",
+        kind="ranking", scores={"map": test}, dev={} if dev is None else {"map": dev},
+    )  # fmt: skip
+
+
+def test_the_best_run_by_dev_counts_and_not_the_best_on_test(tmp_path):
+    """Appendix A: five runs, the best on dev is reported; contenders without dev scores count with their first."""
+    runs = {"a": [(0.9, 0.1), (0.5, 0.7), (0.6, 0.6)], "b": [(0.4, None), (0.8, None), (0.7, None)]}
+    records = [
+        result(name, seed, *run) for name, each in runs.items() for seed, run in zip((2, 3, 4), each, strict=True)
+    ]
+    assert [(each.contender, each.seed, each.score) for each in best_by_dev(records)] == [("a", 3, 0.5), ("b", 2, 0.4)]
+    data = DataSet(name="x", file="x", limits=(None,), rows=9, digest="", test="t", kind="ranking", labels=())
+    cells = tuple(
+        Cell(id=each.id, data="x", limit=None, contender=each.contender, seed=each.seed, fold=0) for each in records
+    )
+    for choice, trials in (("all", 3), ("best", 1)):
+        folder = tmp_path / choice
+        study = Plan(name="s", metric="map", baseline="a", seeds=(2, 3, 4), folds=1, data=(data,),
+                     contenders={"a": {}, "b": {}}, cells=cells, runs=choice)  # fmt: skip
+        folder.mkdir()
+        (folder / STUDY_FILE).write_text(plan_text(study))
+        for each in records:
+            write_record(folder, each, {})
+        status, out, err = in_process("study", "show", folder)
+        assert status == 0, err
+        assert f"{trials}/{trials}" in out
+        assert ("best run by dev score" in out) == (choice == "best")
+        assert ("0.5000" in out) == (choice == "best")
+
+
+def test_choosing_by_dev_needs_dev_rows(tmp_path):
+    rows_to(tmp_path / "pairs.jsonl", claims(20))
+    with pytest.raises(RecipeError, match=r"study\.runs is .best., which chooses by dev rows, and 'trained' has none"):
+        plan(tmp_path, **{"dev = 0.3": "dev = 0", "folds = 2": 'folds = 2\nruns = "best"'})
+    with pytest.raises(RecipeError, match=r"search\.dev is .recipe., which chooses by dev rows"):
+        plan(
+            tmp_path,
+            **{
+                "dev = 0.3": "dev = 0",
+                'objective = { name = "batch-softmax" }': 'objective = { name = "batch-softmax" }\n'
+                'search = { method = "grid", dev = "recipe", space = { "training.learning_rate" = [1e-5, 1e-3] } }',
+            },
+        )
+
+
+def test_a_learning_rate_is_chosen_by_the_dev_rows_of_the_recipe(tmp_path):
+    """Each point is one training with these dev rows; the best of them is trained and tested."""
+    rows_to(tmp_path / "pairs.jsonl", claims(24))
+    searched = 'objective = { name = "batch-softmax" }\n'
+    searched += 'search = { method = "grid", dev = "recipe", space = { "training.learning_rate" = [1e-5, 1e-2] } }'
+    planned = plan(tmp_path, **{'objective = { name = "batch-softmax" }': searched})
+    trial = next(trial for trial in planned.trials.values() if trial.contender == "trained")
+    record, _ = perform(trial, tmp_path, planned.rows["claims"])
+    assert record.done, record.reason
+    assert [len(point["settings"]) for point in record.searched] == [1, 1]
+    best = max(record.searched, key=lambda point: max(point["scores"]))
+    assert record.dev[record.metric] == max(best["scores"])

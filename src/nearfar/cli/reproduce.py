@@ -83,6 +83,12 @@ def reproduce(
             help="Word vectors as text, such as fastText's, for the row that mirror's words has.",
         ),
     ] = None,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint", metavar="NAME=MODEL", help="The encoder of a contender that is not trained: SimCSE=FOLDER."
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes on this machine; unset: one for each core.")
     ] = None,
@@ -118,6 +124,7 @@ def reproduce(
         epochs=epochs,
         sets=_names(sets),
         vectors=vectors,
+        checkpoints=_checkpoints(checkpoint or []),
     )
     if vectors is not None and not all(each.vectors for each in tables):
         raise SettingError("--vectors is for a table with a row of word vectors: words of mirror; leave it out.")
@@ -338,6 +345,20 @@ def _list(name: str | None) -> None:
             typer.echo(f"  --table {table.number}: {table.title}; {sets}")
         for figure in paper.figures:
             typer.echo(f"  --figure {figure.number}: {figure.title}")
+
+
+def _checkpoints(given: Sequence[str]) -> dict[str, str]:
+    """Contenders and their encoders, which must be there; a folder by its whole path."""
+    from nearfar.encoding.pretrained import find
+
+    found = {}
+    for each in given:
+        name, sign, encoder = each.partition("=")
+        if not (name and sign and encoder):
+            raise SettingError(f"--checkpoint is a contender and its encoder, as in SimCSE=FOLDER; got {each!r}.")
+        find(encoder)
+        found[name] = str(Path(encoder).absolute()) if Path(encoder).is_dir() else encoder
+    return found
 
 
 def _seeds(given: str | None) -> tuple[int, ...] | None:

@@ -22,6 +22,7 @@ from nearfar.experiments.records import (
     cell_name,
     read_plan,
     read_records,
+    read_results,
     scores_of,
     set_scores,
     untrained_notes,
@@ -69,7 +70,7 @@ def say(console: Console, text: str) -> None:
 
 def show(folder: Path, console: Console) -> None:
     """Mean, deviation and paired difference of every contender on every data set, and what may be said of them."""
-    plan, records = read_plan(folder), read_records(folder)
+    plan, records = read_results(folder)
     scores = scores_of(records)
     if not scores:
         say(console, f"{folder}: no trial has finished yet")
@@ -91,7 +92,8 @@ def show(folder: Path, console: Console) -> None:
         "p (Holm)",
         "win/tie/loss",
     )
-    table = _table(("data", "contender"), columns, f"{plan.name}: {plan.metric}, baseline {plan.baseline}")
+    best = "" if plan.runs == "all" else ", best run by dev score"
+    table = _table(("data", "contender"), columns, f"{plan.name}: {plan.metric}{best}, baseline {plan.baseline}")
     for data in dict.fromkeys(cell_name(cell.data, cell.limit) for cell in plan.cells):
         wanted = len(set(planned[data]))
         for name in plan.contenders:

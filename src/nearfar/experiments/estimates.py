@@ -81,7 +81,8 @@ def _whole(trial: Trial, rows: int, pace: _Pace) -> float:
     if trial.search is None:
         return once
     k, dev = trial.search.folds or FOLDS, trial.search.dev
-    point = pace.seconds(rows * (1 - dev)) if dev else k * pace.seconds(rows * (k - 1) / k)
+    share = dev if isinstance(dev, float) else 0.0
+    point = pace.seconds(rows * (1 - share)) if dev else k * pace.seconds(rows * (k - 1) / k)
     return once + number_of_points(trial.search) * point
 
 

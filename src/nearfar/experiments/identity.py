@@ -71,6 +71,8 @@ def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
             everything["seed"] = trial.seed
     if trial.random_letters:
         everything["random_letters"] = True
+    if trial.mined is not None:
+        everything["mined"] = _with_contents(asdict(trial.mined))
     return digest(everything)[:LETTERS]
 
 

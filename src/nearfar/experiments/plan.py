@@ -23,6 +23,7 @@ from nearfar.experiments.study_schema import (
     LAYOUT,
     Contender,
     DataTable,
+    Mined,
     Range,
     Search,
     Study,
@@ -106,6 +107,7 @@ def plan_study(study: Study) -> Planned:
         data=tuple(sets),
         contenders={contender.name: contender.changes for contender in study.contenders},
         cells=tuple(cells),
+        runs=study.settings.runs,
     )
     return Planned(plan, trials, rows, tuple(notes))
 
@@ -144,6 +146,7 @@ class _Part:
             keeps_map=seed == self.study.settings.seeds[0] and fold == 0,
             untrained=contender.untrained,
             random_letters=contender.random_letters,
+            mined=_mined(contender, self.study.path.absolute().parent),
         )
         return replace(trial, id=trial_id(trial, recipe, self.data), search=_search(self.study, contender))
 
@@ -164,6 +167,14 @@ class _Part:
 
 def _assigned(changes: Changes) -> str:
     return ", ".join(f"{key} = {value}" for key, value in changes.items())
+
+
+def _mined(contender: Contender, base: Path) -> Mined | None:
+    """How negatives are mined; the folder of an encoder is found wherever a trial runs."""
+    mined = contender.mined
+    if mined is None or mined.encoder is None or not (base / Path(mined.encoder).expanduser()).is_dir():
+        return mined
+    return replace(mined, encoder=str((base / Path(mined.encoder).expanduser()).absolute()))
 
 
 def _search(study: Study, contender: Contender) -> Search | None:
@@ -290,6 +301,11 @@ def _row_type(study: Study, contender: Contender, source: Source, records: Recor
             "texts with labels, or pairs, or scored pairs as a test of their own, where all contenders train on plain "
             "texts."
         )
+    if contender.mined is not None and row_type is not RowType.POSITIVE_PAIRS:
+        raise SettingError(
+            f"contender {contender.name!r} has mined negatives, which are for positive pairs, and {source.given} has "
+            f"{row_type.wording}; leave mined out."
+        )
     return row_type if source.pairs is None else RowType.PLAIN
 
 
@@ -410,6 +426,8 @@ def _check_searches(study: Study, table: DataTable, training: Records, seed: int
         if (search := contender.search) is None:
             continue
         try:
+            if search.dev == "recipe":
+                continue
             if search.dev is None:
                 folds(training, search.folds or FOLDS, seed=seed)
             else:

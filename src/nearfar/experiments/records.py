@@ -66,6 +66,7 @@ MEASURED = ("seconds", "cpu_seconds", "peak_mb")
 """Fields that differ from run to run; everything else follows from the trial."""
 
 Status = Literal["done", "failed"]
+Runs: TypeAlias = Literal["all", "best"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,8 @@ class Plan:
     contenders: dict[str, dict[str, Any]]
     """What each says beyond the shared recipe, by its name."""
     cells: tuple[Cell, ...]
+    runs: Runs = "all"
+    """Which runs count, as ``study.runs`` has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +137,8 @@ class Record:
     reason: str | None = None
     """Why a trial failed."""
     scores: dict[str, float] = field(default_factory=dict)
+    dev: dict[str, float] = field(default_factory=dict)
+    """Scores on the dev rows; empty without any."""
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     """Label to ``precision``, ``recall``, ``f1`` and ``support``."""
     labels: list[str] = field(default_factory=list)
@@ -192,6 +197,42 @@ def cell_name(data: str, limit: int | None) -> str:
     ('trec 1,000', 'trec')
     """
     return data if limit is None else f"{data} {limit:,}"
+
+
+def best_by_dev(records: Iterable[Record]) -> list[Record]:
+    """Of the runs of a contender on a fold, one for each seed, the finished one with the best dev score.
+
+    Of equal ones it is the first, as it is where there are no dev scores.
+
+    >>> one = Record(id="a", data="x", limit=None, contender="c", seed=2, fold=0, status="done", metric="map",
+    ...              scores={"map": 0.9}, dev={"map": 0.5})
+    >>> [each.seed for each in best_by_dev([one, replace(one, seed=3, scores={"map": 0.4}, dev={"map": 0.6})])]
+    [3]
+    """
+    best: dict[tuple[str, str, int], Record] = {}
+    for record in records:
+        key = (record.cell, record.contender, record.fold)
+        other = best.get(key)
+        if record.done and (other is None or _dev_score(record) > _dev_score(other)):
+            best[key] = record
+    return list(best.values())
+
+
+def _dev_score(record: Record) -> float:
+    return record.dev.get(record.metric, -math.inf)
+
+
+def read_results(study: Path) -> tuple[Plan, list[Record]]:
+    """The plan of a study and the records that count: all, or of each fold the best run by its dev score.
+
+    The best runs of contenders are compared with each other, so they all go by the first seed.
+    """
+    plan, records = read_plan(study), read_records(study)
+    if plan.runs == "all":
+        return plan, records
+    first = plan.seeds[0]
+    cells = tuple(cell for cell in plan.cells if cell.seed == first)
+    return replace(plan, seeds=(first,), cells=cells), [replace(each, seed=first) for each in best_by_dev(records)]
 
 
 def scores_of(records: Iterable[Record], metric: str | None = None) -> dict[tuple[str, str, int, int], float]:
@@ -393,6 +434,7 @@ def read_plan(study: Path) -> Plan:
             data=tuple(DataSet(**entry) for entry in data),
             contenders=values["contenders"],
             cells=tuple(Cell(**entry) for entry in values["cells"]),
+            runs=values.get("runs", "all"),
         )
     except (KeyError, TypeError) as cause:
         raise OutputError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from nearfar.data import Layout, Records, folds, limit, read, without_contradictions
-from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
+from nearfar.errors import DataError, NearfarError, Problem, SettingError, counted, did_you_mean
 from nearfar.experiments.published import DataSpec, PublishedTable, Values, study_values
 from nearfar.experiments.published.table_data import ROWS, DataFolder, TableOptions, store_rows, write_text
 from nearfar.experiments.rows import layout_of
@@ -73,6 +74,8 @@ def prepare(data: DataFolder, out: Path, options: TableOptions | None = None, *,
             groups.setdefault(stem, []).append(placed)
         for stem, entries in groups.items():
             edited = _edited(study_values(name), changes, options.encoder_of(data.table), options)
+            edited["contender"], absent = _present(edited["contender"], options)
+            data.notes += [note for note in absent if note not in data.notes]
             if stem in devs:
                 edited["recipe"]["data"] = {**edited["recipe"].get("data", {}), "dev": devs[stem]}
             write_text(place / f"{stem}.toml", table_to_toml({**edited, "data": tuple(entries)}))
@@ -97,7 +100,7 @@ def _placed(
     """The table of a data set with the user's files, and its dev file; DataError with what is needed."""
     name = str(entry["name"])
     spec = data.paper.data[name]
-    files: dict[str, str] = {role: str(entry[role]) for role in ("file", "test") if role in entry}
+    files: dict[str, str] = {role: str(entry[role]) for role in ("file", "test", "corpus") if role in entry}
     folder = files.pop("test") if "suite" in entry else None
     if spec.dev is not None:
         files["dev"] = spec.dev
@@ -111,6 +114,9 @@ def _placed(
     if spec.plain and options.limit is not None:
         placed["test_limit"] = options.limit
     for role, path in paths.items():
+        if role == "corpus":
+            placed[role] = str(path)
+            continue
         records = _read(path, layout, name)
         rows = _table_rows(records, spec, name, role)
         notes += [f"{name}: {note}" for note in rows.notes if note not in records.notes]
@@ -189,14 +195,49 @@ def _edited(values: Values, changes: Values, encoder: str | None, options: Table
         study["folds"] = options.folds
     if options.limit is not None:
         study["rare"] = "keep"  # of few rows, few are of a rare class
+    study |= changes.get("study", {})
     for name, part in changes.get("recipe", {}).items():
         recipe[name] = {**recipe.get(name, {}), **part}
     recipe["training"] = {**recipe.get("training", {}), "keep_untrained": False}  # papers choose among trained weights
     if encoder is not None:
         recipe["encoder"] = {**recipe.get("encoder", {}), "name": encoder}
-    others = changes.get("contender", {})
-    contenders = ({**each, **others.get(each["name"], {})} for each in values["contender"])
+    others, trained = changes.get("contender", {}), changes.get("trained", {})
+    contenders = (
+        {**each, **({} if "untrained" in each else trained), **others.get(each["name"], {})}
+        for each in values["contender"]
+    )
     tables = (
         {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()} for each in contenders
     )
     return {"study": study, "recipe": recipe, "data": (), "contender": tuple(tables)}
+
+
+def _present(contenders: tuple[Values, ...], options: TableOptions) -> tuple[tuple[Values, ...], list[str]]:
+    """The contenders without those whose encoder cannot be had, and a note on each of these.
+
+    That is an encoder that is not trained, and other than that of the table, such as a checkpoint of another paper.
+    """
+    kept, notes = list[Values](), list[str]()
+    for each in contenders:
+        if "untrained" in each and each["name"] in options.checkpoints:
+            each = {**each, "encoder": {"name": options.checkpoints[each["name"]]}}
+        name = each.get("encoder", {}).get("name") if "untrained" in each else None
+        if name is None or name in options.checkpoints.values() or _can_open(name):
+            kept.append(each)
+        else:
+            notes.append(
+                f"not run: {each['name']}, for {name} is not on this machine; name a folder with --checkpoint "
+                f"{each['name']}=FOLDER"
+            )
+    return tuple(kept), notes
+
+
+@cache
+def _can_open(name: str) -> bool:
+    from nearfar.encoding.pretrained import find
+
+    try:
+        find(name)
+    except NearfarError:
+        return False
+    return True

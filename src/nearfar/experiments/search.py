@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Records
-from nearfar.experiments.rows import columns_of
+from nearfar.experiments.rows import columns_of, corpus_of
 from nearfar.experiments.study_schema import Values, with_key
 from nearfar.experiments.trial import Trial
 
@@ -21,7 +21,7 @@ import math
 from typing import TYPE_CHECKING, cast
 
 from nearfar.data import folds, holdout
-from nearfar.errors import NearfarError, SettingError
+from nearfar.errors import NearfarError, SettingError, counted
 from nearfar.experiments.records import SearchPoint, Setting, Settings
 from nearfar.experiments.study_schema import Choices, Range, Search
 from nearfar.seeds import stream
@@ -48,10 +48,49 @@ def train(
     """Train the contender at a point of its search on these rows; returns the scores on dev and test rows, if any."""
     from nearfar import pipeline
 
+    if trial.mined is not None:
+        records, dev = mined_rows(trial, records, dev)
     recipe = recipe_of(trial, settings, _data_of(trial, records))
     rows = {"train": records, "dev": dev, "test": test}
     summary = pipeline.train(recipe, out, data=rows, callbacks=callbacks)
     return {name: dict(summary.report(name).scores) for name in summary.reports}
+
+
+def mined_rows(trial: Trial, records: Records, dev: Records | None) -> tuple[Records, Records | None]:
+    """Training rows with mined negatives, and dev rows as they are: the share that a recipe sets aside comes first."""
+    from nearfar.evaluation import embed_table
+    from nearfar.experiments.diagnostics import embedding_model
+    from nearfar.pipeline.mining import Mining, mine
+    from nearfar.pipeline.plan import open_encoder
+
+    mined, recipe = trial.mined, recipe_of(trial, {}, {"train": trial.source.given, **trial.values.get("data", {})})
+    assert mined is not None
+    if dev is None and isinstance(recipe.data.dev, float) and recipe.data.dev:
+        rest, apart = holdout(records, recipe.data.dev, seed=trial.seed, name="dev")
+        records, dev = records.take(rest), records.take(apart)
+    model = embedding_model(open_encoder(recipe.encoder, classes=None, seed=0, name=mined.encoder))
+    corpus = corpus_of(trial.source)
+    found = mine(
+        records,
+        lambda texts: embed_table(model.model, model.tokenize(texts), batch_size=BATCH),
+        Mining(window=None if mined.positions == "powers" else (10, 50), seed=trial.seed),
+        corpus=None if corpus is None else corpus.texts,
+    )
+    if not found.count:
+        raise NearfarError(
+            f"{trial.source.given}: no negatives can be mined among {counted(found.documents, 'text')}; name a corpus "
+            "in [[data]]."
+        )
+    rows: list[tuple[str, ...]]
+    if mined.rows == "triplets":
+        rows, labels = list(found.triplets()), None
+    else:
+        pairs = list(found.pairs(oversample=mined.oversample))
+        rows, labels = [(left, right) for left, right, _ in pairs], [str(label) for _, _, label in pairs]
+    texts = tuple(list(column) for column in zip(*rows, strict=True))
+    return Records(
+        texts, labels, None, list(range(1, len(rows) + 1)), f"{trial.source.given} with mined negatives"
+    ), dev
 
 
 def resolved_recipe(trial: Trial, records: Records) -> tuple[Recipe, int]:
@@ -130,6 +169,8 @@ def _decided(training: Values) -> Values:
     return settings
 
 
+BATCH = 64
+"""Texts that are encoded together to mine negatives."""
 POINTS = 20
 FOLDS = 3
 BEFORE_PRUNING = 4
@@ -214,9 +255,14 @@ def _by_share(trial: Trial, point: SearchPoint, records: Records, out: Path, sug
     """The score of a point on a share of the rows."""
     assert trial.search is not None
     assert trial.search.dev is not None
+    pruner = _Pruner(suggestions, trial.metric, point["scores"])
+    if trial.search.dev == "recipe":
+        reports = train(trial, point["settings"], records, out, callbacks=(pruner,))
+        if "dev" not in reports:
+            raise NearfarError('search.dev is "recipe", but no dev rows were set aside: set data.dev of the recipe.')
+        return _finite(reports["dev"], trial.metric)
     seed = stream(trial.seed, "inner", trial.fold) % 2**31
     rest, apart = holdout(records, trial.search.dev, seed=seed, name="search")
-    pruner = _Pruner(suggestions, trial.metric, point["scores"])
     reports = train(trial, point["settings"], records.take(rest), out, dev=records.take(apart), callbacks=(pruner,))
     return _finite(reports["dev"], trial.metric)
 

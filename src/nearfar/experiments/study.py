@@ -63,7 +63,16 @@ def read_study(path: Path) -> Study:
             layers.insert(1, (_recipe_file((path.absolute().parent / table.recipe).absolute()), {}))
         merged, merged_lines = _merged(layers)
         contenders.append(
-            Contender(table.name, merged, change[0], table.search, merged_lines, table.untrained, table.random_letters)
+            Contender(
+                table.name,
+                merged,
+                change[0],
+                table.search,
+                merged_lines,
+                table.untrained,
+                table.random_letters,
+                table.mined,
+            )
         )
     study = Study(path, where, file.study, file.data, tuple(contenders))
     study = replace(study, contenders=tuple(_with_fractions(study, contender) for contender in contenders))

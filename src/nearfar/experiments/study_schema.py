@@ -56,6 +56,13 @@ class StudyTable:
             'pooling, "own" gives each the defaults of its objective.'
         ),
     ] = "equal"
+    runs: Annotated[
+        Literal["all", "best"],
+        Key(
+            'Which runs count: all, or of the seeds of a fold only the run with the "best" dev score, as in papers '
+            "that print the best of several runs."
+        ),
+    ] = "all"
     rare: Annotated[
         Literal["refuse", "keep"],
         Key("What to do with a class that has fewer texts than there are folds: some folds test without it."),
@@ -129,8 +136,13 @@ class Search:
     trials: Annotated[int | None, Key("How many points; unset means 20, and for a grid all.", at_least=1)] = None
     folds: Annotated[int | None, Key("The inner folds a point is judged by; unset means 3.", at_least=2)] = None
     dev: Annotated[
-        float | None,
-        Key("A share of the training texts to judge points by, in place of inner folds.", above=0, below=1),
+        float | Literal["recipe"] | None,
+        Key(
+            "What points are judged by in place of inner folds: a share of the training texts, or the dev rows of the "
+            '"recipe".',
+            above=0,
+            below=1,
+        ),
     ] = None
     space: Annotated[dict[str, Choices], Key("Recipe keys to a list of values, or to { low, high, log }.")]
 
@@ -142,6 +154,21 @@ class Search:
             for key, choices in values["space"].items()
         }
         return cls(**{**values, "space": space})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mined:
+    """Negatives for positive pairs, mined by the pretrained encoder in each trial, as nearfar mine does."""
+
+    rows: Annotated[
+        Literal["pairs", "triplets"], Key("What is trained on: pairs with labels 1 and 0, or triplets.")
+    ] = "triplets"
+    positions: Annotated[
+        Literal["window", "powers"],
+        Key("The ranks of negatives: five drawn from 10 to 50, or the powers 101, 102, 104, 108 and so on."),
+    ] = "window"
+    oversample: Annotated[bool, Key("Whether positive pairs are repeated to be as many as negative ones.")] = False
+    encoder: Annotated[str | None, Key("The encoder that ranks texts; unset means that of the contender.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +189,9 @@ class ContenderTable:
     random_letters: Annotated[
         bool, Key("Whether all letters of the plain texts are drawn anew, so that only their lengths are left.")
     ] = False
+    mined: Annotated[
+        Mined | None, Key("Negatives of positive pairs that are mined from the corpus, or from the right texts.")
+    ] = None
     search: Annotated[Search | None, Key("Settings to choose on the training texts.")] = None
 
 
@@ -187,6 +217,7 @@ class Contender:
     lines: Lines = field(default_factory=dict, repr=False)
     untrained: Untrained | None = None
     random_letters: bool = False
+    mined: Mined | None = None
 
 
 @dataclass(frozen=True)
@@ -328,14 +359,20 @@ def check_contender(study: Study, contender: Contender) -> list[Problem]:
     if problems.entries:
         return problems.entries
     try:
-        study.recipe(contender)
+        dev = study.recipe(contender).data.dev
     except RecipeError as error:
         return list(error.problems)
+    chooses = study.settings.runs == "best" or (contender.search is not None and contender.search.dev == "recipe")
+    if dev == 0 and chooses and contender.untrained is None:
+        what = 'study.runs is "best"' if study.settings.runs == "best" else 'search.dev is "recipe"'
+        message = f"{what}, which chooses by dev rows, and {contender.name!r} has none"
+        problems.add(message, "Set data.dev of its recipe, a share or a file.", ("data", "dev"), ("search",))
     if contender.untrained is not None:
         exclusive = {
             "objective": "objective" in contender.changes or "stage" in contender.changes,
             "search": contender.search is not None,
             "random_letters": contender.random_letters,
+            "mined": contender.mined is not None,
         }
         for key in (key for key, stated in exclusive.items() if stated):
             message = f"{contender.name}: untrained and {key} exclude each other"

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from nearfar.data import Records
 from nearfar.experiments.records import Cell, Plan, Record, cell_name, find_record
-from nearfar.experiments.study_schema import Search, Values
+from nearfar.experiments.study_schema import Mined, Search, Values
 
 Invalid = Literal["refuse", "drop"]
 TASKS = "tasks"
@@ -62,16 +62,19 @@ class Trial:
     untrained: str | None = None
     """What is tested in place of a training; None trains."""
     random_letters: bool = False
+    mined: Mined | None = None
+    """How negatives are mined for the training pairs; None: they train as they are."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Trial:
         """The trial that :meth:`to_json` took apart."""
-        search = values["search"]
+        search, mined = values["search"], values["mined"]
         return cls(
             **{
                 **values,
                 "source": Source(**values["source"]),
                 "search": None if search is None else Search.from_json(search),
+                "mined": None if mined is None else Mined(**mined),
             }
         )
 

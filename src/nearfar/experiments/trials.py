@@ -233,8 +233,9 @@ def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     if trial.search is not None:
         settings, points = choose_settings(trial, part.train, out.parent)
         record = replace(record, settings=settings, searched=points)
-    train(trial, record.settings, part.train, out)
-    record, model = replace(record, recipe=_recipe(out, trial.source), untrained=_kept_untrained(out)), load(out)
+    reports = train(trial, record.settings, part.train, out)
+    record = replace(record, recipe=_recipe(out, trial.source), dev=reports.get("dev", {}))
+    record, model = replace(record, untrained=_kept_untrained(out)), load(out)
     if model.labels is not None:
         record, files = measure_classes(record, trial, model, part)
     else:

@@ -22,9 +22,8 @@ from nearfar.experiments.records import (
     cell_name,
     journals,
     read_journal,
-    read_plan,
     read_predictions,
-    read_records,
+    read_results,
     scores_of,
 )
 from nearfar.experiments.statistics import Summary, summarize
@@ -307,7 +306,7 @@ class Source:
 def read_source(folder: Path) -> Source:
     """Read the folder of a study or of a single run."""
     if (folder / STUDY).is_file():
-        plan, records = read_plan(folder), read_records(folder)
+        plan, records = read_results(folder)
         if not records:
             raise OutputError(f"{folder}: no trial of the study has ended yet; run it first with 'nearfar study run'.")
         return Source(plan, tuple(records))

@@ -10,7 +10,7 @@ from statistics import fmean
 from nearfar.errors import counted
 from nearfar.experiments.comparisons import Comparison, compare_all, verdict
 from nearfar.experiments.published import Paper, PublishedTable
-from nearfar.experiments.records import STUDY, Record, read_plan, read_records, untrained_notes
+from nearfar.experiments.records import STUDY, Record, read_results, untrained_notes
 from nearfar.experiments.statistics import corrected_t_test
 from nearfar.experiments.training_checks import doubts, flags_of
 
@@ -98,8 +98,9 @@ def beside(table: PublishedTable, folders: Sequence[Path]) -> list[Line]:
     planned: dict[str, set[tuple[int, int]]] = {}
     for folder in folders:
         if (folder / STUDY).is_file():
-            records += read_records(folder)
-            for cell in read_plan(folder).cells:
+            plan, counted_records = read_results(folder)
+            records += counted_records
+            for cell in plan.cells:
                 planned.setdefault(cell.data, set()).add((cell.seed, cell.fold))
     lines: list[Line] = []
     flags = flags_of(records)
@@ -208,7 +209,7 @@ def beyond(table: PublishedTable, folders: Sequence[Path]) -> list[str]:
         record
         for folder in folders
         if (folder / STUDY).is_file()
-        for record in read_records(folder)
+        for record in read_results(folder)[1]
         if record.done and record.metric in record.scores
     ]
     sentences = untrained_notes(records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nearfar.data import Records
@@ -36,6 +36,8 @@ class TableOptions:
     """Some of the data sets; None for all that are there."""
     vectors: Path | None = None
     """Static word vectors, for a table that has a row of them."""
+    checkpoints: Mapping[str, str] = field(default_factory=dict)
+    """Contenders that are not trained, to other encoders than those of the paper."""
 
     def encoder_of(self, table: PublishedTable) -> str | None:
         """What a study names; a folder by its whole path, for paths in a study file count from its own folder."""
