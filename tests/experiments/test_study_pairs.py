@@ -250,10 +250,10 @@ def result(contender: str, seed: int, test: float, dev: float | None) -> Record:
 
 def test_the_best_run_by_dev_counts_and_not_the_best_on_test(tmp_path):
     """Appendix A: five runs, the best on dev is reported; contenders without dev scores count with their first."""
-    runs = {"a": [(0.9, 0.1), (0.5, 0.7), (0.6, 0.6)], "b": [(0.4, None), (0.8, None), (0.7, None)]}
-    records = [
-        result(name, seed, *run) for name, each in runs.items() for seed, run in zip((2, 3, 4), each, strict=True)
-    ]
+    runs: list[tuple[str, float, float | None]] = [
+        ("a", 0.9, 0.1), ("a", 0.5, 0.7), ("a", 0.6, 0.6), ("b", 0.4, None), ("b", 0.8, None), ("b", 0.7, None),
+    ]  # fmt: skip
+    records = [result(name, 2 + place % 3, test, dev) for place, (name, test, dev) in enumerate(runs)]
     assert [(each.contender, each.seed, each.score) for each in best_by_dev(records)] == [("a", 3, 0.5), ("b", 2, 0.4)]
     data = DataSet(name="x", file="x", limits=(None,), rows=9, digest="", test="t", kind="ranking", labels=())
     cells = tuple(
