@@ -28,7 +28,7 @@ BAD = {
     "a string": (("an apple", CLASSES), "this is one string, not a list of texts"),
     "a string of labels": ((GOOD, "tool"), "the labels are one string"),
     "a 2-D array": ((np.array([GOOD, GOOD]), CLASSES), r"an array of 2 dimensions \(2 x 4\)"),
-    "2-D labels": ((GOOD, np.zeros((4, 2, 2))), "array"),
+    "3-D labels": ((GOOD, np.zeros((4, 2, 2))), "array of 4 x 2 x 2"),
     "a number": ((7, CLASSES), "of type int"),
     "no labels": ((GOOD,), "there are no labels"),
     "mixed": ((["a", ("b", "c"), "d", "e"], CLASSES), "row 2"),

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from nearfar.data import Layout, Records, read_memory
+from nearfar.data import Layout, Records, RowType, read_memory
+from nearfar.data.values import label_of
 from nearfar.errors import MEMORY, SettingError
 from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
@@ -22,6 +23,8 @@ from nearfar.estimators.folder import ModelFolder
 from nearfar.estimators.rows import (
     Labels,
     LabelType,
+    indicator_names,
+    is_matrix,
     is_table,
     label_type,
     labeled_rows,
@@ -63,8 +66,10 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         max_length: tokens at which a text is truncated.
         pooling: ``"first"``, ``"mean"`` or ``"pooler"``.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        task: ``"auto"`` or ``"classes"``.
         columns: which columns of data frames and data sets are read, where their names do not say it, such as
-            ``{"text": "body", "label": "intent"}``; ``pair`` is the second text of a pair.
+            ``{"text": "body", "label": "intent"}``; ``pair`` is the second text of a pair; of several labels a text
+            ``label_separator`` or ``label_columns`` say where they are.
         invalid: ``"refuse"``, or ``"drop"`` to leave out training rows that cannot be used.
         callbacks: objects that follow the training: `nearfar.Callback`.
         settings: any other recipe keys, such as ``{"training.warmup": 0.1}``.
@@ -100,7 +105,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         max_length: int | None = None,
         pooling: str | None = None,
         precision: str = "auto",
-        columns: Mapping[str, str] | None = None,
+        task: str = "auto",
+        columns: Mapping[str, Any] | None = None,
         invalid: str = "refuse",
         callbacks: Sequence[Callback] = (),
         settings: Mapping[str, Any] | None = None,
@@ -119,6 +125,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         self.max_length = max_length
         self.pooling = pooling
         self.precision = precision
+        self.task = task
         self.columns = columns
         self.invalid = invalid
         self.callbacks = callbacks
@@ -130,7 +137,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         Args:
             texts: a list, a NumPy array or a Series of texts, a list of ``(left, right)`` pairs; or a data frame, a
                 ``datasets.Dataset`` or a dictionary of columns.
-            labels: the class of each text; of a table the name of its column, or None to recognize it by its name.
+            labels: the class of each text; for several labels a text (multi-label) a list of lists, or a matrix of 0
+                and 1; of a table the name of its column, or None to recognize it by its name.
             unlabeled: texts without labels; not supported yet.
             validation: rows that choose the best weights: ``(texts, labels)``, a table, or a share of the texts such
                 as 0.1; 0 for none, None for a tenth of at least 1,000 texts.
@@ -148,28 +156,42 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         parameters = self.get_params(deep=False)
         recipe = recipe_of(type(self).__name__, parameters, more)
         folder, _ = train_folder(recipe, rows, self.callbacks, verbose=bool(self.verbose))
-        return self._finish(folder, label_type=kind, rows=row_count(data))
+        matrix = {"indicators": indicator_names(labels)} if is_matrix(labels) else {}
+        return self._finish(folder, label_type=kind, rows=row_count(data), **matrix)
 
-    def predict(self, texts: Any, *, batch_size: int = 64) -> NDArray[Any]:
-        """(n,) the most probable class of each text."""
+    def predict(self, texts: Any, *, batch_size: int = 64) -> Any:
+        """(n,) the most probable class of each text.
+
+        A model of several labels a text gives a list of the labels that apply for each text, the most likely first; if
+        it was fitted with a matrix of 0 and 1, it gives such a matrix.
+        """
         probabilities = self.predict_proba(texts, batch_size=batch_size)
-        classes: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)]
-        return classes
+        if not self.model_.multilabel:
+            return self.classes_[probabilities.argmax(axis=1)]
+        applies = probabilities >= self._thresholds()
+        if self._indicators is not None:
+            return applies.astype(np.int64)
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        return [self.classes_[row[applies[number, row]]].tolist() for number, row in enumerate(order)]
 
     def predict_proba(self, texts: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
-        """(n, c) the probability of each class, in the order of ``classes_``."""
+        """(n, c) the probability of each class, in the order of ``classes_``; of several labels each by itself."""
         model = self.model_
         records = read_texts(texts, self._layout())
         return self._probabilities(model, records, batch_size)
 
     def score(self, texts: Any, labels: Any = None, sample_weight: Any = None) -> float:
-        """The share of texts whose class is predicted; a label that the model does not know is refused."""
+        """The share of texts whose class, or whose set of labels, is predicted; unknown labels are refused."""
         model = self.model_
         data, layout, _ = self._rows(texts, labels, "score")
         records = read_memory(data, f"{MEMORY}score", layout, need="any")
         from nearfar.pipeline.data import class_numbers
 
         assert model.labels is not None
+        if model.multilabel:
+            wanted = class_numbers(records, model.labels, RowType.MULTILABEL)[:, self._labels.order] > 0
+            known = self._probabilities(model, records, 64)[:, self._known] >= self._thresholds()[self._known]
+            return float(np.average((known == wanted).all(axis=1), weights=sample_weight))
         truth = class_numbers(records, model.labels)
         predicted = self._labels.order[self._probabilities(model, records, 64).argmax(axis=1)]
         return float(np.average(predicted == truth, weights=sample_weight))
@@ -194,9 +216,14 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """(c,) the classes, sorted."""
+        """(c,) the classes, sorted; those of a matrix of 0 and 1 in the order of its columns."""
         _ = self.model_
-        return self._labels.classes
+        return self._labels.classes if self._indicators is None else self._indicators
+
+    def _thresholds(self) -> NDArray[np.float64]:
+        """(c,) the lowest probability at which each label applies."""
+        chosen: dict[str, float] = self.card.task.get("thresholds", {})
+        return np.array([chosen.get(str(label_of(name)), 0.5) for name in self.classes_.tolist()])
 
     def _about(self) -> list[tuple[str, str]]:
         about = super()._about()
@@ -206,13 +233,23 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
             about.insert(0, ("classes", f"{len(self.classes_)}: {', '.join(names)}{more}"))
         return about
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
     def _probabilities(self, model: Any, records: Records, batch_size: int) -> NDArray[np.float32]:
         from nearfar.encoding.predictor import predictor_of
 
         predictor = predictor_of(model)
         predictor.check(records)
         probabilities = model.probabilities(predictor.texts(records.texts), batch_size=batch_size)
-        return np.asarray(probabilities[:, self._labels.order])
+        probabilities = probabilities[:, self._labels.order]
+        if self._indicators is None:
+            return np.asarray(probabilities)
+        every = np.zeros((len(probabilities), len(self._indicators)), dtype=np.float32)
+        every[:, self._known] = probabilities
+        return every
 
     def _rows(self, texts: Any, labels: Any, name: str) -> tuple[Any, Layout, LabelType]:
         data, layout = labeled_rows(texts, labels, self._layout(), name)
@@ -228,10 +265,17 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         names = self.model_.labels
         if names is None:
             raise SettingError("this model has no class head; open it with nearfar.Encoder.")
-        self._labels = Labels.of(names, "str" if folder is None else folder.settings().get("label_type", "str"))
+        about = {} if folder is None else folder.settings()
+        self._labels = Labels.of(names, about.get("label_type", "str"))
+        columns = about.get("indicators")
+        self._indicators = None if columns is None else np.array(columns)
+        every = self._labels.classes if self._indicators is None else self._indicators
+        self._known = np.flatnonzero(np.isin(every, self._labels.classes))
 
     def _refuse_unsupported(self, unlabeled: object) -> None:
         if unlabeled is not None:
             raise SettingError("unlabeled texts are not used yet; leave unlabeled out.")
+        if self.task not in ("auto", "classes"):
+            raise SettingError(f"task is 'auto' or 'classes', got {self.task!r}.")
         if self.label_names not in ("auto", None):
             raise SettingError(f"label_names is 'auto' or None until class names are used, got {self.label_names!r}.")

@@ -148,7 +148,7 @@ class Encoder(TransformerMixin, EmbeddingEstimator):  # type: ignore[misc]  # sc
         max_length: int | None = None,
         pooling: str | None = None,
         precision: str = "auto",
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, Any] | None = None,
         invalid: str = "refuse",
         callbacks: Sequence[Callback] = (),
         settings: Mapping[str, Any] | None = None,

@@ -39,7 +39,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     _folder: ModelFolder
     _model: Model
     encoder: Any
-    columns: Mapping[str, str] | None
+    columns: Mapping[str, Any] | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -42,7 +42,7 @@ def tune(
     folds: int = 3,
     metric: str = "auto",
     random_state: Any = 0,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     bi_encoder: bool = False,
     workers: int | None = None,
@@ -148,7 +148,7 @@ def compare(
     metric: str = "auto",
     baseline: str | None = None,
     encoder: Any = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -311,6 +311,8 @@ def write_rows(records: Records, path: Path) -> Path:
         "label": records.labels, "score": records.scores, "query_id": records.queries, "doc_id": records.documents,
     }  # fmt: skip
     columns |= {name: values for name, values in extra.items() if values is not None}
+    if records.label_sets is not None:
+        columns["label"] = [list(labels) for labels in records.label_sets]
     with path.open("w", encoding="utf-8") as file:
         for row in zip(*columns.values(), strict=True):
             file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")

@@ -65,7 +65,7 @@ def recipe_of(name: str, settings: Mapping[str, Any], more: Mapping[str, object]
     return resolve_paths(build_recipe(values, overrides, where=name), Path.cwd())
 
 
-def layout_of(columns: Mapping[str, str] | None) -> Layout:
+def layout_of(columns: Mapping[str, Any] | None) -> Layout:
     """The columns that an estimator names."""
     known = [column.name for column in fields(Layout) if column.name != "columns"]
     for name in columns or {}:

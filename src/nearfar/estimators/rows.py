@@ -160,11 +160,10 @@ def _refuse_labels(labels: Any, name: str) -> None:
         raise DataError(Problem(where, message, "Give a list: list(labels)."))
     if not isinstance(labels, Iterable):
         raise DataError(Problem(where, f"labels are needed, and this is of type {type(labels).__name__}", remedy))
-    if getattr(labels, "ndim", 1) != 1:
+    if getattr(labels, "ndim", 1) != 1 and not is_matrix(labels):
         shape = " x ".join(map(str, np.asarray(labels).shape))
-        raise DataError(
-            Problem(where, f"the labels are an array of shape {shape}, and one dimension is needed", remedy)
-        )
+        message = f"the labels are an array of {shape}, and one dimension is needed"
+        raise DataError(Problem(where, message, f"{remedy} Several labels a text are lists, or a matrix of 0 and 1."))
 
 
 def read_texts(texts: Any, layout: Layout, name: str = "texts") -> Records:
@@ -213,11 +212,34 @@ def label_type(labels: Any) -> LabelType:
     >>> label_type([1, 2]), label_type(np.array([0.0, 1.0])), label_type([True, False]), label_type(["a", 1])
     ('int', 'float', 'bool', 'str')
     """
-    kinds = {type(value.item() if hasattr(value, "item") else value) for value in labels if value is not None}
+    if is_matrix(labels):
+        return "str" if hasattr(labels, "columns") else "int"
+    kinds = {type(value.item() if hasattr(value, "item") else value) for value in _single(labels) if value is not None}
     for kind, name in ((bool, "bool"), (int, "int"), (float, "float")):
         if kinds == {kind}:
             return name  # type: ignore[return-value]
     return "float" if kinds == {int, float} else "str"
+
+
+def _single(labels: Any) -> Iterator[Any]:
+    """All labels, whether texts have one each or several."""
+    for value in labels:
+        if isinstance(value, list | tuple | set | frozenset):
+            yield from value
+        else:
+            yield value
+
+
+def is_matrix(labels: Any) -> bool:
+    """Whether labels are an indicator matrix, one column for each label: an array, a data frame or a sparse matrix."""
+    if getattr(labels, "ndim", 1) != 2:
+        return False
+    return hasattr(labels, "columns") or getattr(getattr(labels, "dtype", None), "kind", "O") in "biuf"
+
+
+def indicator_names(matrix: Any) -> list[str] | list[int]:
+    """The labels of the columns of an indicator matrix: the names of a data frame, else numbers from 0."""
+    return [str(name) for name in matrix.columns] if hasattr(matrix, "columns") else list(range(matrix.shape[1]))
 
 
 def target_type(data: Any, layout: Layout) -> LabelType:
