@@ -30,6 +30,8 @@ SAME = 5
 
 MEMORY = "memory:"
 """Prefix of the name of data in memory, as opposed to a file: ``memory:train``."""
+FLAG = r" \(--[a-z][^()]*\)"
+"""A flag of the command line after the recipe key that it sets; data in memory comes with no command."""
 
 
 def unit_of(source: str) -> str:
@@ -74,7 +76,8 @@ class Problem:
 
     def __str__(self) -> str:
         value = "" if self.value is None else f" (got {shorten(self.value)})"
-        return f"{self.place}: {self.message}{value}. {self.remedy}"
+        remedy = re.sub(FLAG, "", self.remedy) if self.where.startswith(MEMORY) else self.remedy
+        return f"{self.place}: {self.message}{value}. {remedy}"
 
 
 class NearfarError(Exception):

@@ -24,6 +24,7 @@ BAD = {
     "a missing label": ((GOOD, ["fruit", None, "tool", "tool"]), "row 2, column 'label': the label is missing"),
     "a fraction": ((GOOD, [0.5, 1.0, 0.0, 1.0]), "row 1, column 'label': the label is neither a name nor a whole"),
     "a generator": (((text for text in GOOD), CLASSES), "a generator gives its texts only once.*list"),
+    "a set": ((set(GOOD), CLASSES), "the texts of a set have no order"),
     "a generator of labels": ((GOOD, (label for label in CLASSES)), "labels are a generator"),
     "a string": (("an apple", CLASSES), "this is one string, not a list of texts"),
     "a string of labels": ((GOOD, "tool"), "the labels are one string"),
@@ -62,8 +63,14 @@ def test_score_refuses_labels_that_the_model_does_not_know(clf):
         clf.score(GOOD, ["fruit", "tool", "bird", "tool"])
 
 
+def test_remedies_name_no_flags_of_the_command_line(clf):
+    with pytest.raises(DataError) as error:
+        clf.predict(["a", None])
+    assert str(error.value).endswith('Write a text, or drop such rows with data.invalid = "drop".')
+
+
 def test_pairs_for_a_model_of_texts(clf):
-    with pytest.raises(DataError, match="reads single texts, and the file has pairs"):
+    with pytest.raises(DataError, match=r"reads single texts, and these are pairs\. Give a list of texts\."):
         clf.predict([("a", "b")])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from nearfar.data import Records
 from nearfar.encoding.model import Model, Prediction, load
 from nearfar.encoding.task_model import TaskModel, is_task_model, load_tasks
-from nearfar.errors import DataError, Problem
+from nearfar.errors import MEMORY, DataError, Problem
 
 Columns = Sequence[Sequence[str]]
 
@@ -45,9 +45,14 @@ class Predictor:
             return
         wanted = "pairs of texts" if self.paired else "single texts"
         has = "single texts" if records.shape == "texts" else records.shape
-        flags = "Name both columns: --text and --pair" if self.paired else "Name the column to read: --text"
         message = f"{self.name} reads {wanted}, and the file has {has}"
-        raise DataError([Problem(records.source, message, f"{flags}{self.remedy}.")])
+        remedy = (
+            f"Name {'both columns: --text and --pair' if self.paired else 'the column to read: --text'}{self.remedy}."
+        )
+        if records.source.startswith(MEMORY):
+            message = f"{self.name} reads {wanted}, and these are {has}"
+            remedy = "Give a list of (left, right) tuples." if self.paired else "Give a list of texts."
+        raise DataError([Problem(records.source, message, remedy)])
 
 
 def open_predictor(name: str | Path, task: str | None = None) -> Predictor:

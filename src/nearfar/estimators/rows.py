@@ -6,7 +6,7 @@ their names. What is wrong is reported as the command line reports it, with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -84,6 +84,8 @@ def text_columns(texts: Any, name: str) -> dict[str, Any]:
     where = f"{MEMORY}{name}"
     if isinstance(texts, str | bytes):
         raise DataError(Problem(where, "this is one string, not a list of texts", "Write [text].", value=str(texts)))
+    if isinstance(texts, Set):
+        raise DataError(Problem(where, "the texts of a set have no order", "Give a list of texts: sorted(texts)."))
     if isinstance(texts, Iterator):
         message = f"a {type(texts).__name__} gives its texts only once"
         raise DataError(Problem(where, message, "Give a list of texts: list(texts)."))
