@@ -12,7 +12,7 @@ from nearfar.errors import EncoderError, NearfarError, OutputError
 
 READ = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken", "README.md", "recipe.toml"]
 NOT_READ = ["onnx/*", "openvino/*", "checkpoint*/*", "*.py"]
-LOGIN = "Log in with 'hf auth login', set HF_TOKEN, or pass token="
+LOGIN = "Log in with 'hf auth login', set HF_TOKEN, or pass token in Python"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,9 +46,8 @@ class Predictor:
         wanted = "pairs of texts" if self.paired else "single texts"
         has = "single texts" if records.shape == "texts" else records.shape
         message = f"{self.name} reads {wanted}, and the file has {has}"
-        remedy = (
-            f"Name {'both columns: --text and --pair' if self.paired else 'the column to read: --text'}{self.remedy}."
-        )
+        columns = "both columns: --text and --pair" if self.paired else "the column to read: --text"
+        remedy = f"Name {columns}{self.remedy}."
         if records.source.startswith(MEMORY):
             message = f"{self.name} reads {wanted}, and these are {has}"
             remedy = "Give a list of (left, right) tuples." if self.paired else "Give a list of texts."

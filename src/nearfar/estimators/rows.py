@@ -104,7 +104,11 @@ def text_columns(texts: Any, name: str) -> dict[str, Any]:
 def encoder_rows(data: Any, name: str) -> Any:
     """Texts, pairs, scored pairs or triplets as columns; a row that is not what the first one is is refused."""
     where = f"{MEMORY}{name}"
-    if getattr(data, "ndim", 1) != 1 or isinstance(data, str | bytes | Iterator) or not isinstance(data, Iterable):
+    if (
+        getattr(data, "ndim", 1) != 1
+        or isinstance(data, str | bytes | Iterator | Set)
+        or not isinstance(data, Iterable)
+    ):
         return text_columns(data, name)
     rows: Any = data.tolist() if hasattr(data, "tolist") else list(data)
     if not len(rows) or isinstance(rows[0], Mapping) or not _is_row(rows[0]):
