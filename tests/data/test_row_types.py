@@ -26,6 +26,7 @@ def test_the_default_metrics():
     assert defaults == {
         "classes": ("f1_weighted",),
         "multilabel": ("f1_micro",),
+        "text-scores": ("spearman",),
         "scores": ("spearman",),
         "pairs": ("f1",),
         "positives": ("mrr",),
@@ -37,7 +38,7 @@ def test_the_default_metrics():
 
 def test_every_row_type_has_an_objective_and_a_wording_of_its_own():
     assert {row_type.objective for row_type in RowType} < set(OBJECTIVES)
-    assert len({row_type.wording for row_type in RowType}) == len(RowType) == 8
+    assert len({row_type.wording for row_type in RowType}) == len(RowType) == 9
 
 
 def test_a_row_type_is_the_string_that_files_have():

@@ -211,7 +211,7 @@ def _evaluate_model(
 ) -> tuple[Report, list[str]]:
     """A classifier on labeled rows, or an encoder on pairs, triplets, a ranking or a corpus."""
     from nearfar.encoding.predictor import predictor_of
-    from nearfar.pipeline.evaluate import measure, measure_classes, require_vectors
+    from nearfar.pipeline.evaluate import measure, measure_classes, measure_text_scores, require_vectors
 
     remedy = "Evaluation needs a classifier and labeled rows, or an encoder and pairs, triplets or a ranking."
     if model.labels is not None and corpus is None:
@@ -224,6 +224,12 @@ def _evaluate_model(
         predictor = predictor_of(model)
         predictor.check(records)
         return measure_classes(model, predictor.texts(records.texts), records, batch_size=batch_size), []
+    if model.predicts_scores and records.shape == "texts" and corpus is None:
+        if records.scores is None:
+            message = "nothing can be compared: the model predicts scores, and the file has no score column"
+            raise DataError([Problem(records.source, message, "Name the column with the scores: --score.")])
+        predictor = predictor_of(model)
+        return measure_text_scores(model, predictor.texts(records.texts), records, batch_size=batch_size), []
     if records.shape == "texts":
         who = "the model has no class head" if model.labels is None else "the file has single texts"
         raise DataError([Problem(records.source, f"nothing can be compared: {who}", remedy)])

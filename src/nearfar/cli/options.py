@@ -33,7 +33,7 @@ LabelSeparator = Annotated[
     str | None,
     typer.Option("--label-separator", metavar="TEXT", help="What separates several labels of a text, such as ';'."),
 ]
-Score = Annotated[str | None, typer.Option("--score", help="Column with a similarity score.")]
+Score = Annotated[str | None, typer.Option("--score", help="Column with the score of a text, or of a pair.")]
 Invalid = Annotated[
     str | None, typer.Option("--invalid", metavar="refuse|drop", help="What to do with rows that cannot be used.")
 ]

@@ -28,6 +28,7 @@ class _Traits:
     objective: str
     has_classes: bool = False
     multilabel: bool = False
+    has_text_scores: bool = False
     has_scores: bool = False
     has_binary_labels: bool = False
     has_grades: bool = False
@@ -60,6 +61,16 @@ class RowType(StrEnum):
             objective="cross-entropy",
             has_classes=True,
             multilabel=True,
+        ),
+    )
+    SCORED_TEXTS = (
+        "text-scores",
+        _Traits(
+            wording="texts with scores",
+            shapes=("texts",),
+            metrics=("spearman", "pearson"),
+            objective="score-mse",
+            has_text_scores=True,
         ),
     )
     SCORED_PAIRS = (
@@ -119,14 +130,21 @@ class RowType(StrEnum):
     """Whether each row has a class, which a class head predicts; else vectors are compared."""
     multilabel: bool
     """Whether a row has any number of classes, each of which a class head predicts by itself."""
+    has_text_scores: bool
+    """Whether each row is a text with a score, which a head predicts (regression)."""
     has_scores: bool
-    """Whether each row has a graded score."""
+    """Whether each row is a pair with a graded score."""
     has_binary_labels: bool
     """Whether each row is labeled as a positive or a negative pair."""
     has_grades: bool
     """Whether rows may have grades of relevance."""
     views: bool
     """Whether rows are single texts, each compared with another view of itself."""
+
+    @property
+    def has_head(self) -> bool:
+        """Whether a head predicts what rows have; else vectors are compared."""
+        return self.has_classes or self.has_text_scores
 
     def __new__(cls, value: str, traits: _Traits | None = None) -> Self:
         """A string with the traits as attributes; ``RowType("classes")`` looks a member up and makes none."""
@@ -138,15 +156,21 @@ class RowType(StrEnum):
         return member
 
 
-def row_type_of(records: Records, *, pairwise: bool | None, plain: bool = False) -> RowType | Problem:
+def row_type_of(
+    records: Records, *, pairwise: bool | None, plain: bool = False, scores: bool | None = None
+) -> RowType | Problem:
     """What rows are to an objective, or why they do not fit it.
 
     Args:
         records: the rows.
         pairwise: whether the objective compares pairs of texts; None leaves it to the rows.
         plain: whether the objective makes pairs of single texts.
+        scores: whether the objective predicts a score of each text; None leaves it to the rows, as ``pairwise``.
     """
     shape = records.shape
+    rated = shape == "texts" and records.scores is not None
+    if scores or (scores is None and pairwise is None and rated):
+        return RowType.SCORED_TEXTS if rated else _no_text_scores(records)
     if plain and shape == "texts":
         return RowType.PLAIN
     if pairwise is None:
@@ -170,10 +194,21 @@ def row_type_of(records: Records, *, pairwise: bool | None, plain: bool = False)
     return RowType.POSITIVE_PAIRS if records.labels is None else RowType.BINARY_PAIRS
 
 
+def _no_text_scores(records: Records) -> Problem:
+    has = "single texts with labels" if records.is_labeled else "single texts without scores"
+    message = f"this objective predicts the score of a text, and the file has {has}"
+    if records.shape != "texts":
+        message = f"this objective predicts the score of single texts, and the file has {records.shape}"
+    remedy = "Name the column of the text and that of its score: data.text and data.score, or --text and --score."
+    return Problem(records.source, message, remedy, line=records.lines[0] if records.lines else None)
+
+
 def _no_labels(records: Records) -> Problem:
     if records.scores is not None:
         message = "this objective needs classes, and the file has scores"
-        remedy = "Name the column with the classes: data.label, or --label."
+        remedy = (
+            "Name the column with the classes (data.label, or --label), or leave --objective out to predict the scores."
+        )
     else:
         message = "this objective needs a class for every text, and the file has no label column"
         remedy = "Add a column named label, or name yours (data.label, or --label); without labels: --objective simcse."

@@ -1,7 +1,16 @@
 """Text to vectors: encoders, pooling, heads, and the model folder that other libraries open, too."""
 
 from nearfar.encoding.encoder import POOLINGS, Output, Pooling, TextModel, Transform, pool
-from nearfar.encoding.heads import CenterHead, Head, LinearHead, LogisticHead, NeighborHead, make_head
+from nearfar.encoding.heads import (
+    CenterHead,
+    Head,
+    LinearHead,
+    LogisticHead,
+    NeighborHead,
+    RidgeHead,
+    ScoreHead,
+    make_head,
+)
 from nearfar.encoding.model import Model, Prediction, load
 from nearfar.encoding.model_folder import Card, save
 from nearfar.encoding.pretrained import Built, build, find
@@ -24,6 +33,8 @@ __all__ = [
     "Padded",
     "Pooling",
     "Prediction",
+    "RidgeHead",
+    "ScoreHead",
     "TextModel",
     "TokenTable",
     "Transform",

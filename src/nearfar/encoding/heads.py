@@ -152,13 +152,73 @@ class NeighborHead(nn.Module):
         return shares.clamp(min=1e-6).log()
 
 
-Head = LinearHead | LogisticHead | CenterHead | NeighborHead
+class ScoreHead(nn.Module):
+    """Dropout, one linear layer, and the range of the training scores: (b, d) text vectors -> (b, 1) scores.
+
+    The linear layer predicts standardized scores; mean and deviation of the training scores make them the user's.
+
+    Args:
+        dim: width of the text vector.
+        classes: 1, one score.
+        dropout: share of coordinates dropped while training.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, dim: int, classes: int = 1, *, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.classes = _one_output("ScoreHead", classes)
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(dim, 1)
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("deviation", torch.ones(1))
+
+    def describe(self) -> HeadSpec:
+        """The head in the model card."""
+        return {"kind": "score", "dropout": self.dropout.p}
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(b, d) -> (b, 1)."""
+        standardized: Tensor = self.linear(self.dropout(vectors))
+        return self.mean + self.deviation * standardized.float()
+
+
+class RidgeHead(nn.Module):
+    """Ridge regression on L2-normalized text vectors, fitted after the encoder was trained: (b, d) -> (b, 1) scores.
+
+    Args:
+        dim: width of the text vector.
+        classes: 1, one score.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, dim: int, classes: int = 1) -> None:
+        super().__init__()
+        self.classes = _one_output("RidgeHead", classes)
+        self.register_buffer("weight", torch.zeros(1, dim))
+        self.register_buffer("bias", torch.zeros(1))
+
+    def describe(self) -> HeadSpec:
+        """The head in the model card."""
+        return {"kind": "ridge"}
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(b, d) -> (b, 1)."""
+        return F.linear(F.normalize(vectors.float(), dim=1), self.weight, self.bias)
+
+
+Head = LinearHead | LogisticHead | CenterHead | NeighborHead | ScoreHead | RidgeHead
 
 _HEADS: dict[str, Callable[..., Head]] = {
     "linear": LinearHead,
     "logistic": LogisticHead,
     "nearest-center": CenterHead,
     "neighbors": NeighborHead,
+    "score": ScoreHead,
+    "ridge": RidgeHead,
 }
 
 
@@ -169,6 +229,12 @@ def make_head(spec: Mapping[str, Any] | None, dim: int, classes: int) -> Head:
     if kind not in _HEADS:
         raise ValueError(f"unknown class head {kind!r}")
     return _HEADS[kind](dim, classes, **settings)
+
+
+def _one_output(name: str, classes: int) -> int:
+    if classes != 1:
+        raise SettingError(f"{name}: it predicts one score, so classes must be 1, got {classes}.")
+    return 1
 
 
 def _check_classes(name: str, classes: int) -> None:

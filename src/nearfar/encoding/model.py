@@ -89,6 +89,8 @@ class Model(SavedModel):
 
     def predict(self, texts: Texts, *, batch_size: int = 64) -> list[Prediction]:
         """The label of each text, or of each ``(left, right)`` pair for a model trained on pairs."""
+        if self.predicts_scores:
+            return [Prediction(None, {}, float(score)) for score in self.scores(texts, batch_size=batch_size)]
         labels = self._require_labels()
         chances = self.probabilities(texts, batch_size=batch_size)
         if self.multilabel:
@@ -99,6 +101,19 @@ class Model(SavedModel):
     def multilabel(self) -> bool:
         """Whether a text may have several labels."""
         return self.card.task.get("kind") == "multilabel"
+
+    @property
+    def predicts_scores(self) -> bool:
+        """Whether the head predicts the score of a text."""
+        return self.card.task.get("kind") == "text-scores"
+
+    def scores(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n,) the score of each text, in the units of the training scores."""
+        if not self.predicts_scores:
+            raise SettingError("this model has no head for scores; train it on texts with scores (--score).")
+        table = self.tokenize(texts)
+        scores = in_batches(self.model, table, batch_size, lambda output: output.logits, width=1, logits_only=True)
+        return scores[:, 0].numpy()
 
     def _several(self, labels: tuple[str, ...], chances: list[float]) -> Prediction:
         """The labels with at least the probability of their thresholds."""
@@ -222,6 +237,8 @@ def load(name: str | Path, *, revision: str | None = None, token: str | None = N
         network, fresh = open_network(source, config, native=native)
         if labels is not None and not native:
             head = _read_head(folder, card, int(config.hidden_size), len(labels), name)
+        elif card is not None and card.task.get("kind") == "text-scores":
+            head = _read_head(folder, card, int(config.hidden_size), 1, name)
     if card is None:
         length = choose_length(source, network, tokenizer, None)
         task: model_folder.TaskSpec = {"kind": "multilabel"} if labels and several_labels(config) else {}

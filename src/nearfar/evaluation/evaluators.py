@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nearfar.data.row_types import RowType
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.evaluation.classification import ClassReport, class_report, most_likely
-from nearfar.evaluation.inference import classify, score_pairs
+from nearfar.evaluation.inference import classify, predict_scores, score_pairs
 from nearfar.evaluation.multi_label import MultiLabelReport, multi_label_report
 from nearfar.evaluation.pairs import PairReport, ScoreReport, TripletReport, pair_report, score_report, triplet_report
 from nearfar.evaluation.ranking_metrics import RankingReport, ranking_report
@@ -66,11 +66,13 @@ def evaluate(
 
 
 def outputs(model: TextModel, rows: EvaluationRows, *, batch_size: int) -> NDArray[np.float32]:
-    """(n, k) probabilities of k classes, or cosines of the first text of each row with the k others."""
+    """(n, k) probabilities of k classes, cosines of the first text of each row with the k others, or (n, 1) scores."""
     if not rows.columns:
         assert isinstance(rows.truth, Truth)
-        several = rows.truth.row_type.multilabel
-        return classify(model, rows.table, batch_size=batch_size, multilabel=several)
+        row_type = rows.truth.row_type
+        if row_type.has_text_scores:
+            return predict_scores(model, rows.table, batch_size=batch_size)
+        return classify(model, rows.table, batch_size=batch_size, multilabel=row_type.multilabel)
     first, *others = rows.columns
     pairs = np.tile(first, len(others)), np.concatenate(others)
     return score_pairs(model, rows.table, *pairs, batch_size=batch_size).reshape(len(others), -1).T
@@ -93,6 +95,10 @@ def _scores(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> Scor
     return score_report(truth.values, predicted[:, 0])
 
 
+def _text_scores(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> ScoreReport:
+    return score_report(truth.values, predicted[:, 0], absolute=True)
+
+
 def _binary(predicted: NDArray[np.float32], truth: Truth, thresholds: Thresholds) -> PairReport:
     return pair_report(truth.values > 0.5, predicted[:, 0], **thresholds)
 
@@ -111,6 +117,7 @@ def _ranking(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> Ran
 _REPORTS: dict[RowType, Callable[[NDArray[np.float32], Truth, Thresholds], Report]] = {
     RowType.LABELED: _classes,
     RowType.MULTILABEL: _label_sets,
+    RowType.SCORED_TEXTS: _text_scores,
     RowType.SCORED_PAIRS: _scores,
     RowType.BINARY_PAIRS: _binary,
     RowType.TRIPLETS: _triplets,

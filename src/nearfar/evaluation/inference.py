@@ -36,6 +36,16 @@ def classify(model: TextModel, table: TokenTable, *, batch_size: int, multilabel
     return _outputs(model, table, batch_size, probabilities, width=model.classes, logits_only=True)
 
 
+def predict_scores(model: TextModel, table: TokenTable, *, batch_size: int) -> NDArray[np.float32]:
+    """(n, 1) the scores that the head predicts, in the order of the table."""
+
+    def scores(output: Output) -> Tensor:
+        assert output.logits is not None
+        return output.logits.float()
+
+    return _outputs(model, table, batch_size, scores, width=1, logits_only=True)
+
+
 @contextmanager
 def inference(model: TextModel) -> Iterator[torch.device]:
     """Evaluation mode without gradients, on the device of the model; afterwards the mode is as before."""

@@ -66,11 +66,14 @@ class TripletReport(ScoredReport):
     rows: int
 
 
-def score_report(truth: NDArray[np.floating], predicted: NDArray[np.floating]) -> ScoreReport:
+def score_report(
+    truth: NDArray[np.floating], predicted: NDArray[np.floating], *, absolute: bool = False
+) -> ScoreReport:
     """Spearman's and Pearson's correlation of predicted scores with the truth, and their mean squared difference.
 
     Spearman's is Pearson's of the ranks, equal values sharing their mean rank. A constant side has no correlation: it
-    counts as 0, and ``constant`` names the side. Only ``mse`` depends on the range of the scores.
+    counts as 0, and ``constant`` names the side. Only ``mse`` depends on the range of the scores, and with ``absolute``
+    ``mae``, the mean absolute difference.
 
     >>> score_report(np.array([0.0, 0.5, 1.0]), np.array([0.1, 0.2, 0.9])).scores["spearman"]
     1.0
@@ -83,6 +86,7 @@ def score_report(truth: NDArray[np.floating], predicted: NDArray[np.floating]) -
     scores = {
         "spearman": 0.0 if constant else _correlation(rankdata(x), rankdata(y)),
         "pearson": 0.0 if constant else _correlation(x, y),
+        **({"mae": float(np.mean(np.abs(x - y)))} if absolute else {}),
         "mse": float(np.mean((x - y) ** 2)),
     }
     return ScoreReport(scores, n, constant)

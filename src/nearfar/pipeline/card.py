@@ -98,7 +98,7 @@ def readme_of(text: CardText) -> str:
 
 def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metrics: dict[str, Any]) -> str:
     """The README of a model of one task."""
-    purpose = "text-classification" if data.classes else "sentence-similarity"
+    purpose = "text-classification" if data.row_type.has_head else "sentence-similarity"
     results = _results({split: metrics[split] for split in ("dev", "test") if split in metrics})
     if "dev" in metrics and recipe.training.keep != "last":
         results += ["", "The dev rows chose the weights, so their scores flatter the model."]
@@ -178,6 +178,9 @@ def _task_results(cards: Sequence[TaskCard], metrics: dict[str, Any]) -> list[st
 
 
 def _summary(data: RunData, card: Card) -> str:
+    if data.row_type.has_text_scores:
+        low, high = min(data.train.scores or [0.0]), max(data.train.scores or [0.0])
+        return f"A model of the score of a text; the training scores are from {low:g} to {high:g}."
     if not data.classes:
         return "An encoder of texts: the cosine of two vectors says how much their texts have to do with each other."
     names = ", ".join(f"`{label}`" for label in data.classes[:30]) + (" ..." if len(data.classes) > 30 else "")
@@ -207,6 +210,18 @@ def _results(reports: dict[str, Any]) -> list[str]:
 
 
 def _usage(card: Card) -> list[str]:
+    if card.task.get("kind") == "text-scores":
+        return [
+            "```python",
+            "from nearfar.encoding.model import load",
+            "",
+            'model = load("this-folder")',
+            'model.scores(["some text", "another text"])',
+            "```",
+            "",
+            'The text vectors come the same from `SentenceTransformer("this-folder")`; for scores outside of nearfar, '
+            + _by_hand(card),
+        ]
     if card.labels is None:
         return [
             "```python",
@@ -257,6 +272,9 @@ _COMPUTATIONS = {
     "normalization.",
     "logistic": "apply `head.weight` and `head.bias` of `nearfar.safetensors` to {pooled}, L2-normalized.",
     "nearest-center": "find the row of `head.centers` in `nearfar.safetensors` nearest to {pooled}, L2-normalized.",
+    "score": "multiply `head.linear.weight` of `nearfar.safetensors` with {pooled} before normalization, add "
+    "`head.linear.bias`, multiply with `head.deviation` and add `head.mean`.",
+    "ridge": "apply `head.weight` and `head.bias` of `nearfar.safetensors` to {pooled}, L2-normalized.",
     "neighbors": "compare {pooled}, L2-normalized, with the vectors under `head.` in `nearfar.safetensors`.",
 }
 """How each head computes logits from a text vector."""

@@ -216,7 +216,7 @@ class RunData:
 
     def row_type_of(self, records: Records) -> RowType:
         """What these rows are: pairs may be measured on rows of another type than they are trained on."""
-        if self.row_type.has_classes or records is self.train:
+        if self.row_type.has_head or records is self.train:
             return self.row_type
         row_type = row_type_of(records, pairwise=True)
         assert not isinstance(row_type, Problem)
@@ -298,7 +298,9 @@ def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, mea
         raise DataError([_one_class(train)])
     train, dev, test, notes = set_aside(train, files, row_type, recipe)
     issues.add(notes=notes)
-    compared = measured and not row_type.has_classes
+    if row_type.has_text_scores and len(set(train.scores or ())) < 2:
+        raise DataError([_one_score(train)])
+    compared = measured and not row_type.has_head
     shares = {role: part for role, part in (("dev", dev), ("test", test)) if role not in files}
     issues.add(unmeasurable_shares(shares) if compared else ())
     if corpus is not None:
@@ -371,8 +373,9 @@ def _searchable(
     parts: Iterable[Records | None], corpus: Corpus, row_type: RowType, recipe: Recipe
 ) -> tuple[list[Problem], list[str]]:
     """Why dev and test rows cannot be searched for in a corpus, and what should be known about that."""
-    if row_type.has_classes:
-        raise SettingError("data.corpus is searched for the right texts of pairs, and these rows have classes.")
+    if row_type.has_head:
+        has = "classes" if row_type.has_classes else "scores"
+        raise SettingError(f"data.corpus is searched for the right texts of pairs, and these rows have {has}.")
     problems, notes = list[Problem](), list[str]()
     for records in parts:
         try:
@@ -384,7 +387,7 @@ def _searchable(
 
 def _positives(train: Records, row_type: RowType) -> tuple[Records, list[str]]:
     """The training rows that are positive pairs, and how many are not."""
-    if row_type.has_classes or row_type.has_scores or row_type.views:
+    if row_type.has_head or row_type.has_scores or row_type.views:
         raise SettingError(f"data.positives_only keeps positive pairs, and these are {row_type.wording}; leave it out.")
     kept = [place for place, target in enumerate(pair_targets(train)) if target]
     left_out = len(train) - len(kept)
@@ -407,19 +410,21 @@ def _checked(
     train: Records, files: Mapping[str, Records | None], recipe: Recipe, issues: _Issues, *, measured: bool
 ) -> tuple[Records, RowType]:
     """The training rows without those that contradict others, and what they are; files are checked against them."""
-    row_type = row_type_of(train, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
+    row_type = row_type_of(
+        train, pairwise=compares_pairs(recipe), plain=views_suffice(recipe), scores=predicts_scores(recipe)
+    )
     if isinstance(row_type, Problem):
         issues.add([row_type])
         return train, RowType.LABELED
     issues.add(_unsuitable(train, recipe))
-    if not (row_type.has_classes or row_type.views):
+    if not (row_type.has_head or row_type.views):
         train, problems = without_contradictions(train, invalid=recipe.data.invalid)
         issues.add(problems)
         issues.add(*target_problems(train), of=train)
     for role, records in files.items():
         if records is not None:
             part: Literal["dev", "test"] = "dev" if role == "dev" else "test"
-            fits = row_type.has_classes or _check_measured(row_type, records, part, issues, measured=measured)
+            fits = row_type.has_head or _check_measured(row_type, records, part, issues, measured=measured)
             if fits:
                 issues.add(*compare(train, records, part, classes=row_type.has_classes))
     return train, row_type
@@ -453,6 +458,12 @@ def _one_class(train: Records) -> Problem:
     return Problem(train.source, message, remedy, value=train.labels[0] if train.labels else None)
 
 
+def _one_score(train: Records) -> Problem:
+    message = "all rows have the same score, so there is nothing to predict"
+    remedy = "Add rows with other scores, or name another column with data.score (--score)."
+    return Problem(train.source, message, remedy, line=train.lines[0], value=f"{(train.scores or [0.0])[0]:g}")
+
+
 def _one_text(train: Records) -> Problem:
     message = "there is only one training text, and no other that it could be told from"
     remedy = "Give two different texts at least, and better thousands."
@@ -462,10 +473,17 @@ def _one_text(train: Records) -> Problem:
 def compares_pairs(recipe: Recipe) -> bool | None:
     """Whether the objectives compare the two texts of a pair, each encoded by itself; None leaves it to the data."""
     reads = {objective.does.reads for objective in _objectives(recipe)} - {"any"}
-    if "mixed" in reads or ("classes" in reads and len(reads) > 1):
+    heads = reads & {"classes", "text-scores"}
+    if "mixed" in reads or (heads and len(reads) > 1):
         names = ", ".join(objective.name for objective in _objectives(recipe))
         raise SettingError(f"these objectives do not read the same kind of rows: {names}; keep to texts or to pairs.")
-    return "classes" not in reads if reads else None
+    return not heads if reads else None
+
+
+def predicts_scores(recipe: Recipe) -> bool | None:
+    """Whether the objectives predict the score of a text; None leaves it to the data."""
+    reads = {objective.does.reads for objective in _objectives(recipe)} - {"any"}
+    return "text-scores" in reads if reads else None
 
 
 def views_suffice(recipe: Recipe) -> bool:

@@ -62,7 +62,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
             "fitted afterwards"
         )
     notes += _imbalance(objective, head, data) if data.row_type.has_classes else []
-    encoder = _encoder(recipe.encoder, does, head) if data.row_type.has_classes else _encoder(recipe.encoder, does)
+    encoder = _encoder(recipe.encoder, does, head) if data.row_type.has_head else _encoder(recipe.encoder, does)
     training = _training(recipe.training, does, data, batches)
     chosen = replace(
         recipe,
@@ -189,9 +189,15 @@ def _batches(batches: Batches, does: Capabilities) -> Batches:
 
 def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     kind, does = recipe.head.kind, objective.does
+    if data.row_type.has_text_scores:
+        return _score_head(kind, data)
     if not data.row_type.has_classes:
         return kind
     match kind:
+        case "ridge":
+            raise SettingError(
+                'head.kind is "ridge", which predicts scores, and these rows have classes; set head.kind = "logistic".'
+            )
         case "auto":
             return "trained" if does.trains_head else _fitted(does, data)
         case "trained" | "native" if _silenced(does):
@@ -217,6 +223,16 @@ def _head(recipe: Recipe, objective: Objective, data: RunData) -> HeadKind:
     return kind
 
 
+def _score_head(kind: HeadKind, data: RunData) -> HeadKind:
+    if kind == "auto":
+        return "ridge" if are_few(len(data.train), 0) else "trained"
+    if kind not in ("trained", "ridge"):
+        raise SettingError(
+            f'head.kind is "{kind}", which predicts classes, and these texts have scores; set "ridge" or "trained".'
+        )
+    return kind
+
+
 def _fitted(does: Capabilities, data: RunData) -> HeadKind:
     """The head to fit where none is asked for: docs/why/few-shot-defaults.md has the comparison."""
     classes = len(data.classes)
@@ -232,13 +248,13 @@ def _training(training: Training, does: Capabilities, data: RunData, batches: Ba
     per_epoch = -(-len(data.train) // (size * training.accumulate))
     epochs = training.epochs or does.defaults.epochs
     if epochs is None:
-        least = LEAST_STEPS if data.row_type.has_classes else 1
+        least = LEAST_STEPS if data.row_type.has_head else 1
         if compares:
             least = ONE_BATCH_STEPS if len(data.train) <= size else FEW_STEPS
         epochs = max(3 if compares else EPOCHS, -(-least // per_epoch))
     steps = epochs * per_epoch
     rate = RATE
-    if data.row_type.has_classes and (compares or are_few(len(data.train), len(data.classes))):
+    if data.row_type.has_head and (compares or are_few(len(data.train), len(data.classes))):
         rate = FEW_RATE
     if compares and min(steps, training.max_steps or steps) < LONGER:
         rate = 2 * FEW_RATE
@@ -262,7 +278,7 @@ def _training(training: Training, does: Capabilities, data: RunData, batches: Ba
 def _keep_untrained(training: Training, data: RunData) -> bool:
     """An encoder of pairs can be used as it is; one that classifies has to learn its classes."""
     if training.keep_untrained is None:
-        return not data.row_type.has_classes
+        return not data.row_type.has_head
     return training.keep_untrained
 
 

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 
 from nearfar.data import Records, named_splits
-from nearfar.encoding import Built, Card, Head, TextModel, save
+from nearfar.encoding import Built, Card, Head, ScoreHead, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.encoding.model_folder import TaskSpec
 from nearfar.encoding.pretrained import MULTI_LABEL
@@ -101,8 +102,8 @@ class EncoderPlan:
 
     @property
     def classifies(self) -> bool:
-        """Whether the model predicts classes; else it embeds texts."""
-        return self.data.row_type.has_classes
+        """Whether the model predicts classes or scores; else it embeds texts."""
+        return self.data.row_type.has_head
 
     @property
     def one_vector(self) -> bool:
@@ -150,11 +151,13 @@ class EncoderPlan:
         """Open the encoder, with a class head where some stage trains one, and tokenize the data."""
         data, recipe = self.data, self.recipe
         headed = self.classifies and any(stage.recipe.objective.does.trains_head for stage in self.parts)
-        classes = data.classes if headed else None
+        classes = data.classes if headed and data.row_type.has_classes else None
         one, seed = self.one_vector, stream(recipe.seed, "head")
         built = open_encoder(recipe.encoder, classes=classes, seed=seed, name=encoder, one_vector=one)
         if data.row_type.multilabel and built.model.native:
             built.model.network.config.problem_type = MULTI_LABEL
+        if data.row_type.has_text_scores:
+            built.model.head = _score_head(built.model.dim, data.train, stream(recipe.seed, "head"))
         built.model.to(accelerator.device)
         scale = scale_of(data)
         rows = {
@@ -224,7 +227,7 @@ class EncoderRun:
             rates=_rates(recipe, native=self.model.native),
             seed=stage.seed,
             chunk=recipe.batches.chunk,
-            evaluate_at_start=not data.row_type.has_classes or recipe.training.keep_untrained is True,
+            evaluate_at_start=not data.row_type.has_head or recipe.training.keep_untrained is True,
         )
         trial = try_out(module, loader, settings, {"": recipe.batches.size or 1}, self.accelerator)
         if trial.frozen:
@@ -258,6 +261,7 @@ class EncoderRun:
             labels=rows.labels,
             seed=stage.stream("objective"),
             positive_above=rows.positive_above if rows.graded else None,
+            deviation=_deviation(data.train) if data.row_type.has_text_scores else 1.0,
         )
         does = recipe.objective.does
         weighting, projection, masked = None, None, None
@@ -268,10 +272,10 @@ class EncoderRun:
         if does.masked_words:
             masked, note = make_masked_lm_head(recipe.encoder.name, self.built, seed=stage.stream("masked-words"))
             notes += [note] if note else []
+        task = TaskLoss(tuple(terms), graded=data.row_type.has_text_scores)
         module = LossModule(
-            self.model, [TaskLoss(tuple(terms))], precision=self.precision, weighting=weighting, projection=projection,
-            masked=masked,
-        )  # fmt: skip
+            self.model, [task], precision=self.precision, weighting=weighting, projection=projection, masked=masked
+        )
         return module.to(self.accelerator.device), notes
 
     def _weighting(self, recipe: Recipe, name: str, seed: int) -> TextModel:
@@ -313,7 +317,9 @@ class EncoderRun:
 
     def _training_rows(self, recipe: Recipe) -> TrainingRows:
         train = self.rows["train"]
-        return TrainingRows(train.table, train.labels, self.plan.data.classes, recipe.objective.class_weight)
+        scores = train.targets if self.plan.data.row_type.has_text_scores else None
+        weight = recipe.objective.class_weight
+        return TrainingRows(train.table, train.labels, self.plan.data.classes, weight, scores)
 
     def evaluators(self, *, fit: Recipe | None = None) -> dict[str, Callable[[], dict[str, Report]]]:
         """What measures the model on dev and test rows; with ``fit``, under the head that this recipe fits first."""
@@ -399,6 +405,21 @@ class EncoderRun:
             f"{table.truncated:,} training texts ({100 * table.truncated / len(table):.1f} %) are longer than "
             f"{self.built.max_length} tokens and are cut there; encoder.max_length sets the limit",
         ]
+
+
+def _score_head(dim: int, train: Records, seed: int) -> ScoreHead:
+    """A head that begins with the mean of the training scores, and predicts in their units."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = ScoreHead(dim)
+    head.mean.fill_(float(np.mean(train.scores or [0.0])))
+    head.deviation.fill_(_deviation(train))
+    return head
+
+
+def _deviation(train: Records) -> float:
+    """The standard deviation of the training scores; 1 where a draw has left equal ones."""
+    return float(np.std(train.scores or [0.0])) or 1.0
 
 
 def _rates(recipe: Recipe, *, native: bool) -> dict[Part, float]:

@@ -140,6 +140,12 @@ def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: i
     return report_on(model.probabilities(texts, batch_size=batch_size), truth, thresholds)
 
 
+def measure_text_scores(model: Model, texts: Any, records: Records, *, batch_size: int = 64) -> Report:
+    """How a model of scores does: its predictions for the texts against the scores of the records."""
+    truth = Truth(RowType.SCORED_TEXTS, np.array(records.scores, dtype=np.float64))
+    return report_on(model.scores(texts, batch_size=batch_size)[:, None], truth)
+
+
 def card_thresholds(model: Model) -> dict[str, float]:
     """The thresholds that the dev rows of the model's own training chose; none where there were no such rows."""
     chosen = {key: _number(model.card.task.get(key)) for key in ("threshold", "accuracy_threshold")}

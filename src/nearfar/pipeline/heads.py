@@ -10,15 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nearfar.encoding import CenterHead, Head, LogisticHead, NeighborHead, TextModel, TokenTable
+from nearfar.encoding import CenterHead, Head, LogisticHead, NeighborHead, RidgeHead, TextModel, TokenTable
 from nearfar.evaluation import embed_table
 from nearfar.pipeline.objectives import class_weights
 from nearfar.recipe.capabilities import ClassWeight
 from nearfar.seeds import generator
 
-FittedHead = Literal["logistic", "nearest-center", "neighbors"]
+FittedHead = Literal["logistic", "nearest-center", "neighbors", "ridge"]
 ABSENT = -1e4
 """The logit of a class that no training text has."""
+PENALTIES = tuple(float(penalty) for penalty in 10.0 ** np.arange(-3, 3.5, 0.5))
+"""The L2 penalties that a ridge head chooses from."""
 FOLDS = 5
 """Folds of the training texts that choose thresholds where there are no dev rows."""
 STRENGTH = 10.0
@@ -34,6 +36,8 @@ class TrainingRows:
     """(n,) the class of each text, or (n, c) which labels apply to it."""
     classes: tuple[str, ...]
     class_weight: ClassWeight = "none"
+    scores: NDArray[np.floating] | None = None
+    """(n,) the score of each text, where texts have scores instead of classes."""
 
 
 def fit_head(
@@ -123,6 +127,19 @@ def _one_vs_rest(vectors: NDArray[np.float32], rows: TrainingRows) -> LogisticHe
     return head
 
 
+def _ridge(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) -> RidgeHead:
+    """The penalty is chosen by leave-one-out cross-validation of the training texts."""
+    from sklearn.linear_model import RidgeCV
+
+    assert rows.scores is not None
+    scores = rows.scores.astype(np.float64)
+    fitted = RidgeCV(alphas=PENALTIES).fit(vectors.astype(np.float64), scores)
+    head = RidgeHead(vectors.shape[1])
+    head.weight[0] = torch.from_numpy(fitted.coef_).float()
+    head.bias[0] = float(fitted.intercept_)
+    return head
+
+
 def _normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
@@ -133,4 +150,5 @@ _FITS: dict[FittedHead, Callable[[NDArray[np.float32], TrainingRows, int], Head]
     "logistic": _logistic,
     "nearest-center": _centers,
     "neighbors": _votes,
+    "ridge": _ridge,
 }

@@ -115,8 +115,11 @@ def scale_of(data: RunData) -> Scale | None:
 def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None) -> Rows:
     """A part of the data as the model reads it."""
     row_type = data.row_type_of(records)
-    if row_type.has_classes:
+    if row_type.has_head:
         table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
+        if row_type.has_text_scores:
+            scores = np.array(records.scores, dtype=np.float32)
+            return Rows(row_type, table, (), np.zeros(len(records), dtype=np.int64), scores)
         return Rows(row_type, table, (), class_numbers(records, data.classes, row_type))
     texts, columns = distinct(records.texts)
     if row_type.views:
@@ -181,6 +184,8 @@ def truth_of(
 
 def evaluation_rows(rows: Rows, records: Records, classes: tuple[str, ...]) -> EvaluationRows:
     """The rows with the truth to compare a model with."""
+    if rows.row_type.has_text_scores:
+        return EvaluationRows(rows.table, (), Truth(rows.row_type, np.array(records.scores, dtype=np.float64)))
     if rows.row_type.has_classes:
         return EvaluationRows(rows.table, (), Truth(rows.row_type, rows.labels, classes))
     return EvaluationRows(rows.table, rows.columns, truth_of(rows.row_type, records, rows.columns, rows.targets))
@@ -443,7 +448,8 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         return FileOrder(rows=n, size=size)
     if shuffle == "balanced":
         if not data.row_type.has_classes:
-            raise SettingError('batches.shuffle = "balanced" needs classes, and these rows are pairs; use "random".')
+            has = "texts with scores" if data.row_type.has_text_scores else "pairs"
+            raise SettingError(f'batches.shuffle = "balanced" needs classes, and these rows are {has}; use "random".')
         if size < 2:
             raise SettingError(
                 f"batches.size is {size}, and {stage.recipe.objective.name} compares the texts of a batch; "
@@ -452,6 +458,10 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
         together = texts_per_class(settings.per_class, size)
         labels = rarest_label(rows.labels) if rows.labels.ndim == 2 else rows.labels
         return ClassBalanced(labels=labels, size=size, per_class=together, seed=seed)
+    if data.row_type.has_text_scores:
+        raise SettingError(
+            f'batches.shuffle = "{shuffle}" puts similar pairs together, and these are single texts; use "random".'
+        )
     if data.row_type.has_classes:
         raise SettingError(
             f'batches.shuffle = "{shuffle}" puts similar pairs together, and these rows have classes; use "balanced".'

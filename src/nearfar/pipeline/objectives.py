@@ -21,6 +21,7 @@ from nearfar.recipe import pair_objectives as pairs
 from nearfar.recipe.capabilities import ClassWeight, add_table, remove_table
 from nearfar.recipe.objectives import Blend
 from nearfar.training import Term
+from nearfar.training.loss_module import ScoreError
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class BuildContext:
     """How many training texts there are."""
     multilabel: bool = False
     """Whether texts have several labels."""
+    deviation: float = 1.0
+    """The standard deviation of the training scores, where texts have scores."""
     positive_above: float | None = None
     """The target above which a pair is positive, where pairs have scores or grades; None for binary labels."""
 
@@ -70,6 +73,7 @@ def build_terms(
     labels: NDArray[np.int64],
     seed: int,
     positive_above: float | None = None,
+    deviation: float = 1.0,
 ) -> Terms:
     """The terms of an objective, and notes. ``seed`` draws centers and proxies.
 
@@ -78,7 +82,7 @@ def build_terms(
     check_objective(settings, classes)
     multilabel = labels.ndim == 2
     counts = labels.sum(axis=0) if multilabel else np.bincount(labels, minlength=len(classes))
-    context = BuildContext(classes, dim, counts, len(labels), multilabel, positive_above)
+    context = BuildContext(classes, dim, counts, len(labels), multilabel, deviation, positive_above)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         terms, notes = _build(settings, context)
@@ -155,6 +159,10 @@ def _entropy(settings: Any, context: BuildContext) -> nn.Module:
 
 def _cross_entropy(settings: classes.CrossEntropy, context: BuildContext) -> Terms:
     return [Term("cross_entropy", 1.0, _entropy(settings, context), "logits")], _single_texts(context, THIN)
+
+
+def _score_mse(_settings: classes.ScoreMSE, context: BuildContext) -> Terms:
+    return [Term("score_mse", 1.0, ScoreError(unit=context.deviation), "logits")], []
 
 
 def _triple_entropy(settings: classes.TripleEntropy, context: BuildContext) -> Terms:
@@ -313,6 +321,7 @@ def _mirror(settings: pairs.Mirror, _context: BuildContext) -> Terms:
 
 _BUILDERS: dict[type, Builder] = {
     classes.CrossEntropy: _cross_entropy,
+    classes.ScoreMSE: _score_mse,
     classes.TripleEntropy: _triple_entropy,
     classes.SoftTriple: _soft_triple,
     classes.CrossEntropySupCon: _cross_entropy_supcon,

@@ -26,7 +26,7 @@ Temperature: TypeAlias = Annotated[
     float, Key("The temperature; lower values give more weight to the nearest texts.", above=0)
 ]
 ClassWeight: TypeAlias = Literal["none", "balanced"] | dict[str, float]
-Reads: TypeAlias = Literal["any", "classes", "pairs", "views", "mixed"]
+Reads: TypeAlias = Literal["any", "classes", "text-scores", "pairs", "views", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Capabilities:
     """What an objective reads, needs and does."""
 
     reads: Reads
-    """Rows with classes; pairs, each text encoded by itself; views: pairs, or single texts in two views each.
-    ``any`` leaves it to the data, ``mixed`` is a blend whose parts read different rows."""
+    """Rows with classes; single texts with scores; pairs, each text encoded by itself; views: pairs, or single texts in
+    two views each. ``any`` leaves it to the data, ``mixed`` is a blend whose parts read different rows."""
     in_batch: bool = False
     """Whether the rows of a batch are compared with each other, so that larger batches teach more."""
     needs_positives: bool = False

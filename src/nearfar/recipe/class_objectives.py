@@ -82,6 +82,22 @@ class CrossEntropy(Single):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoreMSE(Single):
+    """The squared error of the score that a linear head predicts of a text (regression).
+
+    Formula:  L = mean of ((predicted score - score) / s)^2, with s the standard deviation of the training scores
+    Reads:    single texts, one score of any range each
+    Batches:  any
+    Related:  cosine-mse for the score of a pair; cross-entropy for classes
+    Paper:    the usual objective of regression, e.g. Devlin et al. 2019, arXiv:1810.04805, on STS-B
+    """
+
+    name: Annotated[Literal["score-mse"], NAME] = "score-mse"
+    learning_rate: LearningRate = None
+    does = Capabilities(reads="text-scores", head_weight=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TripleEntropy(Single):
     """Cross-entropy blended with SoftTriple, which gives every class several centers.
 

@@ -22,6 +22,7 @@ from nearfar.recipe.class_objectives import (
     CrossEntropySupCon,
     LabelAware,
     ProxyNCA,
+    ScoreMSE,
     SoftTriple,
     SupCon,
     TripleEntropy,
@@ -47,7 +48,8 @@ class Auto(Objective):
     Formula:  that of the chosen objective, which the run prints and the saved recipe has
     Reads:    anything
     Batches:  those of the chosen objective
-    Related:  supcon for few labeled texts, cross-entropy for many, cosine-mse for scored pairs, batch-softmax for pairs
+    Related:  supcon for few labeled texts, cross-entropy for many, score-mse for scored texts,
+              cosine-mse for scored pairs, batch-softmax for pairs
     Paper:    docs/why/few-shot-defaults.md has the measurements behind the choice
     """
 
@@ -126,6 +128,7 @@ OBJECTIVES.update(
         "proxy-nca": ProxyNCA,
         "triplet": Triplet,
         "contrastive": Contrastive,
+        "score-mse": ScoreMSE,
         "batch-softmax": BatchSoftmax,
         "mnrl": MultipleNegatives,
         "cosine-mse": CosineMSE,

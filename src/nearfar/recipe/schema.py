@@ -10,7 +10,7 @@ from nearfar.recipe.keys import Key
 from nearfar.recipe.objectives import Auto
 
 Tracker: TypeAlias = Literal["tensorboard", "mlflow", "wandb"]
-HeadKind: TypeAlias = Literal["auto", "trained", "native", "logistic", "nearest-center", "neighbors"]
+HeadKind: TypeAlias = Literal["auto", "trained", "native", "logistic", "nearest-center", "neighbors", "ridge"]
 Shuffle: TypeAlias = Literal[
     "auto", "random", "file-order", "balanced", "neighbors", "shingles", "clusters", "neighbor-ids"
 ]
@@ -56,7 +56,7 @@ class Data:
     text: Annotated[str | None, Key("The column with the text; unset means it is recognized by its name.")] = None
     pair: Annotated[str | None, Key("The column with the second text of a pair.")] = None
     label: Annotated[str | None, Key("The column with the class; unset means it is recognized by its name.")] = None
-    score: Annotated[str | None, Key("The column with the similarity score of a pair.")] = None
+    score: Annotated[str | None, Key("The column with the score of a text, or the similarity score of a pair.")] = None
     columns: Annotated[
         tuple[str, ...] | None, Key("The column names of a CSV or TSV file without a header.", distinct=True)
     ] = None

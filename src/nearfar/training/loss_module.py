@@ -96,16 +96,27 @@ class _Gather(torch.autograd.Function):
 
 
 class ScoreError(nn.Module):
-    r"""The mean squared error of a head's scores, :math:`\frac1b \sum_i (s_i - y_i)^2`.
+    r"""The mean squared error of a head's scores in units of a scale, :math:`\frac1b \sum_i ((s_i - y_i) / u)^2`.
 
-    Reads:    pairs of texts, a score from 0 to 1 each
+    Reads:    texts or pairs of texts, a score each
     Batches:  any
     Related:  :class:`nearfar.objectives.CosineMSE`, which needs no head
+
+    Args:
+        unit: u above, so that the range of the scores does not change the size of the gradients.
+
+    >>> ScoreError(unit=2.0)(torch.tensor([[3.0], [5.0]]), torch.tensor([1.0, 5.0])).item()
+    0.5
     """
+
+    def __init__(self, *, unit: float = 1.0) -> None:
+        super().__init__()
+        self.unit = unit
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(b, 1) outputs of a head, (b,) targets -> scalar."""
-        return (outputs[:, 0] - targets.to(outputs.dtype)).square().mean()
+        error = outputs[:, 0] - targets.to(outputs.dtype)
+        return (error if self.unit == 1 else error / self.unit).square().mean()
 
 
 class Uncertainty(nn.Module):
