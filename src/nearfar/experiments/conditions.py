@@ -135,36 +135,31 @@ def _equal_heads(own: Mapping[str, _Own], changes: dict[str, Changes]) -> None:
 
 
 def _equal_pooling(own: Mapping[str, _Own], changes: dict[str, Changes]) -> None:
+    """The same vector for all, but for a head of the architecture's own, which has its own."""
+    from nearfar.encoding.pretrained import stated_pooling
+
     left_open = {
-        name: each for name, each in _open(own, "encoder.pooling").items() if each.recipe.head.kind != "native"
-    }  # the architecture's own head takes no pooling
+        name: each
+        for name, each in _open(own, "encoder.pooling").items()
+        if changes[name].get("head.kind", each.recipe.head.kind) != "native"
+    }
     pooled = {name: _pooling(each, changes[name]) for name, each in left_open.items()}
     if len(set(pooled.values())) < 2:
         return
-    named = {each.recipe.encoder.pooling for each in left_open.values()} - {None}  # by the preset of an objective
+    named = {each.recipe.encoder.pooling for each in left_open.values()} - {None}  # by an objective or by the encoder
     for name, each in left_open.items():
-        common = named.copy().pop() if len(named) == 1 else _pooling_of_encoder(each.recipe.encoder.name)
+        common = next(iter(named)) if len(named) == 1 else stated_pooling(each.recipe.encoder.name) or "mean"
         if common is not None and common != each.recipe.encoder.pooling:
             changes[name]["encoder.pooling"] = common
 
 
 def _pooling(own: _Own, changes: Changes) -> str | None:
-    """How a contender would pool: None for what the encoder itself states."""
+    """How a contender would pool, as its recipe would say it: None for what the encoder states."""
     if own.recipe.encoder.pooling is not None:
         return own.recipe.encoder.pooling
     if not own.recipe.objective.does.trains_head or own.recipe.head.kind == "auto":
         return None
     return NATIVE if changes.get("head.kind", own.recipe.head.kind) == "trained" else "mean"
-
-
-def _pooling_of_encoder(name: str) -> str:
-    """What an encoder states, or the mean."""
-    from nearfar.encoding.pretrained import find
-
-    try:
-        return find(name).pooling or "mean"
-    except NearfarError:
-        return "mean"
 
 
 # What was the same, and what was not
@@ -251,7 +246,10 @@ def _with_pooling(recipe: Mapping[str, Any]) -> dict[str, Any]:
     encoder, head = recipe.get("encoder", {}), recipe.get("head", {})
     if "pooling" in encoder or "kind" not in head:
         return dict(recipe)
-    return {**recipe, "encoder": {**encoder, "pooling": NATIVE if head["kind"] == "trained" else OF_ENCODER}}
+    return {
+        **recipe,
+        "encoder": {**encoder, "pooling": NATIVE if head["kind"] in ("trained", "native") else OF_ENCODER},
+    }
 
 
 def _kinds(done: Sequence[Record]) -> dict[str, dict[str, str]]:
