@@ -26,7 +26,13 @@ IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 LATER: Mapping[str, object] = {
     "batches.neighbors": 5,
     "encoder.frozen": False,
+    "training.bias_correction": True,
+    "training.keep": "auto",
+    "training.keep_untrained": None,
     "objective.pair-triplet.negatives": "batch",
+    "objective.proxy-nca.distance": "squared",
+    "objective.supcon.views": "none",
+    "objective.cross-entropy+supcon.views": "none",
     **{f"objective.{name}.class_weights": "none" for name in ("auto", "contrastive", "proxy-nca", "soft-triple")},
     **{f"objective.{name}.class_weights": "none" for name in ("supcon", "triplet")},
 }
@@ -34,6 +40,8 @@ LATER: Mapping[str, object] = {
 
 A key of an objective has the name of the objective before it.
 """
+STATED = {"warmup": (None, 0.06), "schedule": ("auto", "linear")}
+"""Settings of the training that are unset now by default, and what they were before; mirror sets its own."""
 
 
 def trial_id(trial: Trial, recipe: Recipe, data: DataSet) -> str:
@@ -124,6 +132,10 @@ def _without_later(values: Values) -> Values:
     """The values of a recipe without the keys that came later, where they change nothing."""
     objectives = [values["objective"], *(stage["objective"] for stage in values["stage"])]
     objectives += [part for objective in objectives for part in objective.get("parts", {}).values()]
+    if not any(objective["name"] == "mirror" for objective in objectives):
+        for name, (unset, former) in STATED.items():
+            if values["training"][name] == unset:
+                values["training"][name] = former
     for key, former in LATER.items():
         *tables, name = key.split(".")
         if len(tables) == 1:

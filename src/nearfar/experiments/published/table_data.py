@@ -69,6 +69,9 @@ class TableOptions:
             for name, value in given.items()
             if value is not None
         ]
+        sentences += [
+            f"{name} is {encoder}, not the checkpoint of the paper" for name, encoder in self.checkpoints.items()
+        ]
         if changed:
             sentences.append(f"other than in the study file: {', '.join(changed)}")
         return [*sentences, *table.notes]
