@@ -118,7 +118,7 @@ def test_a_corpus_without_the_relevant_texts_is_refused_in_one_sentence(tmp_path
         plan(tmp_path, 'corpus = "corpus.jsonl"')
     (problem,) = raised.value.problems
     assert problem.message.startswith("4 of 24 queries have no relevant text in ")
-    assert (problem.line, problem.value) == (1, "'check of claim 0'")
+    assert (problem.line, problem.value) == (1, "check of claim 0")
     planned = plan(tmp_path, 'corpus = "corpus.jsonl"\ninvalid = "drop"')
     assert any("4 queries without a relevant text" in note for note in planned.notes)
     rows_to(tmp_path / "pairs.jsonl", labeled(24))

@@ -122,9 +122,7 @@ def judge(records: Records, corpus: Corpus, *, invalid: Invalid = "refuse") -> J
         remedy = "Search a corpus that has them; texts are compared apart from case and blanks."
         if found:
             remedy += ' Or leave these queries out: --invalid drop, or data.invalid = "drop".'
-        raise DataError(
-            Problem(records.source, message, remedy, line=records.lines[row], value=shorten(records.texts[1][row]))
-        )
+        raise DataError(Problem(records.source, message, remedy, line=records.lines[row], value=records.texts[1][row]))
     grades = {pair: grade for pair, grade in grades.items() if pair[0] not in absent}
     queries = tuple(query for query in dict.fromkeys(records.texts[0]) if query not in absent)
     return Judgments(queries, grades, positive, tuple(_left_out(records, corpus, absent, lost)))
@@ -135,8 +133,8 @@ def _left_out(records: Records, corpus: Corpus, absent: Iterable[str], lost: dic
     notes, gone = list[str](), set(absent)
     partly = [row for query, row in lost.items() if query not in gone]
     for rows, what in (
-        ([lost[query] for query in absent], "without a relevant text in {}, so it is left out of all scores"),
-        (partly, "with a relevant text that is not in {}: it cannot be found and does not count"),
+        ([lost[query] for query in absent], "without a relevant text in {}, left out of all scores"),
+        (partly, "with a relevant text that is not in {} and does not count"),
     ):
         if rows:
             example = f"{shorten(records.texts[1][rows[0]])} on {records.place(rows[0])}"
