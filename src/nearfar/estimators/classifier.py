@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import RegressorTags
 
 from nearfar.data import Layout, Records, RowType, read_memory
 from nearfar.data.values import label_of
-from nearfar.errors import MEMORY, SettingError
+from nearfar.errors import MEMORY, DataError, Problem, SettingError
 from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
 from nearfar.estimators.fitting import column_keys, recipe_of, train_folder
@@ -66,7 +68,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         max_length: tokens at which a text is truncated.
         pooling: ``"first"``, ``"mean"`` or ``"pooler"``.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
-        task: ``"auto"`` or ``"classes"``.
+        task: ``"scores"`` predicts one number for each text (regression) instead of a class; ``"auto"`` and
+            ``"classes"`` predict classes.
         columns: which columns of data frames and data sets are read, where their names do not say it, such as
             ``{"text": "body", "label": "intent"}``; ``pair`` is the second text of a pair; of several labels a text
             ``label_separator`` or ``label_columns`` say where they are.
@@ -137,8 +140,9 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         Args:
             texts: a list, a NumPy array or a Series of texts, a list of ``(left, right)`` pairs; or a data frame, a
                 ``datasets.Dataset`` or a dictionary of columns.
-            labels: the class of each text; for several labels a text (multi-label) a list of lists, or a matrix of 0
-                and 1; of a table the name of its column, or None to recognize it by its name.
+            labels: the class of each text, or its score with ``task="scores"``; for several labels a text
+                (multi-label) a list of lists, or a matrix of 0 and 1; of a table the name of its column, or None to
+                recognize it by its name.
             unlabeled: texts without labels; not supported yet.
             validation: rows that choose the best weights: ``(texts, labels)``, a table, or a share of the texts such
                 as 0.1; 0 for none, None for a tenth of at least 1,000 texts.
@@ -152,7 +156,9 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
             else:
                 split = isinstance(validation, tuple) and len(validation) == 2
                 dev_texts, dev_labels = validation if split else (validation, None)
-                rows["dev"], _, _ = self._rows(dev_texts, dev_labels, "dev")
+                dev, columns, _ = self._rows(dev_texts, dev_labels, "dev")
+                invalid: Any = self.invalid
+                rows["dev"] = read_memory(dev, f"{MEMORY}dev", columns, invalid=invalid)
         parameters = self.get_params(deep=False)
         recipe = recipe_of(type(self).__name__, parameters, more)
         folder, _ = train_folder(recipe, rows, self.callbacks, verbose=bool(self.verbose))
@@ -160,11 +166,13 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         return self._finish(folder, label_type=kind, rows=row_count(data), **matrix)
 
     def predict(self, texts: Any, *, batch_size: int = 64) -> Any:
-        """(n,) the most probable class of each text.
+        """(n,) the most probable class of each text; with ``task="scores"`` its score.
 
         A model of several labels a text gives a list of the labels that apply for each text, the most likely first; if
         it was fitted with a matrix of 0 and 1, it gives such a matrix.
         """
+        if self.model_.predicts_scores:
+            return self._scores(read_texts(texts, self._layout()), batch_size)
         probabilities = self.predict_proba(texts, batch_size=batch_size)
         if not self.model_.multilabel:
             return self.classes_[probabilities.argmax(axis=1)]
@@ -178,15 +186,24 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         """(n, c) the probability of each class, in the order of ``classes_``; of several labels each by itself."""
         model = self.model_
         records = read_texts(texts, self._layout())
+        if model.predicts_scores:
+            raise SettingError("this model predicts a score for each text, and no probabilities; use predict.")
         return self._probabilities(model, records, batch_size)
 
     def score(self, texts: Any, labels: Any = None, sample_weight: Any = None) -> float:
-        """The share of texts whose class, or whose set of labels, is predicted; unknown labels are refused."""
+        """The share of texts whose class, or whose set of labels, is predicted; unknown labels are refused.
+
+        With ``task="scores"`` it is the coefficient of determination, as regressors of scikit-learn have it.
+        """
         model = self.model_
         data, layout, _ = self._rows(texts, labels, "score")
         records = read_memory(data, f"{MEMORY}score", layout, need="any")
         from nearfar.pipeline.data import class_numbers
 
+        if model.predicts_scores:
+            if records.scores is None:
+                raise DataError(Problem(records.source, "the rows have no scores", "Give a number for each text."))
+            return float(r2_score(records.scores, self._scores(records, 64), sample_weight=sample_weight))
         assert model.labels is not None
         if model.multilabel:
             wanted = class_numbers(records, model.labels, RowType.MULTILABEL)[:, self._labels.order] > 0
@@ -217,7 +234,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
     @property
     def classes_(self) -> NDArray[Any]:
         """(c,) the classes, sorted; those of a matrix of 0 and 1 in the order of its columns."""
-        _ = self.model_
+        if self.model_.predicts_scores:
+            raise AttributeError("this model predicts scores, and has no classes")
         return self._labels.classes if self._indicators is None else self._indicators
 
     def _thresholds(self) -> NDArray[np.float64]:
@@ -227,7 +245,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
 
     def _about(self) -> list[tuple[str, str]]:
         about = super()._about()
-        if self.__sklearn_is_fitted__():
+        if self.__sklearn_is_fitted__() and not self.model_.predicts_scores:
             names = [str(name) for name in self.classes_[:SHOWN]]
             more = f" and {len(self.classes_) - SHOWN:,} more" if len(self.classes_) > SHOWN else ""
             about.insert(0, ("classes", f"{len(self.classes_)}: {', '.join(names)}{more}"))
@@ -236,7 +254,17 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
+        if self.task == "scores":
+            tags.estimator_type, tags.classifier_tags, tags.regressor_tags = "regressor", None, RegressorTags()
         return tags
+
+    def _scores(self, records: Records, batch_size: int) -> NDArray[np.float32]:
+        """(n,) the score of each text."""
+        from nearfar.encoding.predictor import predictor_of
+
+        predictor = predictor_of(self.model_)
+        predictor.check(records)
+        return self.model_.scores(predictor.texts(records.texts), batch_size=batch_size)
 
     def _probabilities(self, model: Any, records: Records, batch_size: int) -> NDArray[np.float32]:
         from nearfar.encoding.predictor import predictor_of
@@ -252,6 +280,9 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         return every
 
     def _rows(self, texts: Any, labels: Any, name: str) -> tuple[Any, Layout, LabelType]:
+        if self.task == "scores":
+            data, layout = labeled_rows(texts, labels, self._layout(), name, target="score")
+            return data, layout, "float"
         data, layout = labeled_rows(texts, labels, self._layout(), name)
         kind = (
             target_type(data, layout)
@@ -263,6 +294,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
     def _open(self, folder: ModelFolder | None, model: Model | None = None) -> None:
         super()._open(folder, model)
         names = self.model_.labels
+        if self.model_.predicts_scores:
+            return
         if names is None:
             raise SettingError("this model has no class head; open it with nearfar.Encoder.")
         about = {} if folder is None else folder.settings()
@@ -275,7 +308,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
     def _refuse_unsupported(self, unlabeled: object) -> None:
         if unlabeled is not None:
             raise SettingError("unlabeled texts are not used yet; leave unlabeled out.")
-        if self.task not in ("auto", "classes"):
-            raise SettingError(f"task is 'auto' or 'classes', got {self.task!r}.")
+        if self.task not in ("auto", "classes", "scores"):
+            raise SettingError(f"task is 'auto', 'classes' or 'scores', got {self.task!r}.")
         if self.label_names not in ("auto", None):
             raise SettingError(f"label_names is 'auto' or None until class names are used, got {self.label_names!r}.")

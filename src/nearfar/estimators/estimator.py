@@ -141,6 +141,8 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         """The fitted estimator of an open model; ``name`` is what it was opened by."""
         folder = None if model.folder is None else ModelFolder(model.folder, temporary=False)
         parameters = {} if folder is None else parameters_of(folder, inspect.signature(cls).parameters)
+        if model.predicts_scores and "task" in inspect.signature(cls).parameters:
+            parameters["task"] = "scores"
         estimator = cls(**{"encoder": name, **parameters})
         estimator._open(folder, model)
         return estimator

@@ -35,7 +35,9 @@ def load(
     from nearfar.estimators.multitask import MultiTask
 
     model = open_model(os.fspath(path), revision=revision, token=token)
-    kind: type[Classifier | Encoder | MultiTask] = Encoder if model.labels is None else Classifier
+    kind: type[Classifier | Encoder | MultiTask] = Classifier
+    if model.labels is None and not model.predicts_scores:
+        kind = Encoder
     if is_task_model(model.card):
         kind = MultiTask
     return kind.of_model(model, os.fspath(path))

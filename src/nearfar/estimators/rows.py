@@ -46,7 +46,9 @@ def row_count(data: Any) -> int:
     return len(next(iter(data.values()))) if isinstance(data, Mapping) else len(data)
 
 
-def labeled_rows(texts: Any, labels: Any, layout: Layout, name: str) -> tuple[Any, Layout]:
+def labeled_rows(
+    texts: Any, labels: Any, layout: Layout, name: str, *, target: Literal["label", "score"] = "label"
+) -> tuple[Any, Layout]:
     """Texts and their labels as data in memory, and the columns to read of it.
 
     Args:
@@ -54,21 +56,27 @@ def labeled_rows(texts: Any, labels: Any, layout: Layout, name: str) -> tuple[An
         labels: one for each text, the name of the table's column, or None to recognize the column by its name.
         layout: the columns that the user names.
         name: what messages call the data, without ``memory:``.
+        target: whether the labels are classes or scores.
     """
     if is_table(texts):
         if labels is None:
-            return texts, layout
+            return texts, _as_scores(texts, layout) if target == "score" else layout
         if isinstance(labels, str):
-            return texts, replace(layout, label=labels)
+            return texts, replace(layout, label=labels) if target == "label" else replace(layout, score=labels)
         read = _bound(texts, layout, name)
         _refuse_labels(labels, name)
-        return {**{key: column(texts, key) for key in read if key != "label"}, "label": labels}, Layout(
-            text=read[0], pair=read[1] if len(read) > 1 else None, label="label"
-        )
+        named: dict[str, Any] = {"text": read[0], "pair": read[1] if len(read) > 1 else None, target: target}
+        return {**{key: column(texts, key) for key in read if key != target}, target: labels}, Layout(**named)
     if labels is None:
-        raise DataError(Problem(f"{MEMORY}{name}", "there are no labels", "Give them: fit(texts, labels)."))
+        raise DataError(Problem(f"{MEMORY}{name}", f"there are no {target}s", f"Give them: fit(texts, {target}s)."))
     _refuse_labels(labels, name)
-    return {**text_columns(texts, name), "label": labels}, Layout()
+    return {**text_columns(texts, name), target: labels}, Layout()
+
+
+def _as_scores(table: Any, layout: Layout) -> Layout:
+    """The layout of a table of scores: the column that is recognized as the target holds them."""
+    binding = None if layout.score else bind(column_names(table), layout, "any", Issues(""))
+    return layout if binding is None or binding.target is None else replace(layout, label=None, score=binding.target)
 
 
 def _bound(table: Any, layout: Layout, name: str) -> tuple[str, ...]:
