@@ -60,6 +60,7 @@ pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands an
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m nearfar.recipe.reference > docs/reference/recipe.md
 	$(BIN)/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md
+	$(BIN)/python docs/generate_papers.py > docs/reference/papers.md
 	$(BIN)/python -m benchmarks.readme
 
 picture: $(VENV)/.installed-dev  ## train on the sample data, and draw the picture of the README
