@@ -64,7 +64,9 @@ def test_make_pages_writes_every_generated_page():
     *commands, last = recipe("pages")
     assert last == "python -m benchmarks.readme"  # tests/benchmarks/test_readme.py compares what it writes
     written = [command.split(" > ") for command in commands]
-    assert [page for _, page in written] == [f"docs/reference/{name}.md" for name in ("cli", "recipe", "task-recipe")]
+    assert [page for _, page in written] == [
+        f"docs/reference/{name}.md" for name in ("cli", "recipe", "task-recipe", "papers")
+    ]
     for command, page in written:
         done = subprocess.run([sys.executable, *command.split()[1:]], cwd=ROOT, capture_output=True, check=True)
         assert done.stdout.decode("utf-8") == (ROOT / page).read_text(encoding="utf-8"), f"{page}: run make pages"
