@@ -9,7 +9,7 @@ from statistics import fmean
 
 from nearfar.experiments.published import Figure, Paper, find_table
 from nearfar.experiments.published.comparison import Line, beside
-from nearfar.experiments.records import STUDY, read_records
+from nearfar.experiments.records import STUDY, read_results
 
 HEAD = ("table", "data", "training texts", "contender", "our gain", "published gain", "ours is")
 
@@ -35,7 +35,7 @@ def gains(paper: Paper, figure: Figure, folders: Mapping[str, Sequence[Path]]) -
     points = []
     for number in figure.tables:
         places = folders.get(number, ())
-        records = [record for folder in places if (folder / STUDY).is_file() for record in read_records(folder)]
+        records = [record for folder in places if (folder / STUDY).is_file() for record in read_results(folder)[1]]
         for line in beside(find_table(paper, number), places):
             texts = [record.texts for record in records if record.done and record.data == line.data]
             points.append(Gain(number, fmean(texts) if texts and line.comparison else None, line))
