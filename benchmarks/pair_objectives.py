@@ -259,7 +259,7 @@ def train(
     """A run of nearfar, with its scores on dev and test and what it took."""
     from torch import get_num_threads
 
-    from nearfar import load
+    from nearfar.encoding import load
     from nearfar.pipeline import train
     from nearfar.recipe import build_recipe
 
@@ -295,8 +295,8 @@ def recipe_values(values: Values, files: Files, seed: int, task: Task, settings:
 
 def untrained(files: Files, task: Task, settings: argparse.Namespace) -> tuple[Report, Report]:
     """The scores of the encoder itself."""
-    from nearfar import load
     from nearfar.data import read
+    from nearfar.encoding import load
     from nearfar.evaluation import PairReport
     from nearfar.pipeline.evaluate import measure
 
@@ -323,7 +323,7 @@ def remembered(encoder: str) -> Embed:
     vectors: dict[str, Any] = {}
 
     def embed(texts: list[str]) -> Any:
-        from nearfar import load
+        from nearfar.encoding import load
 
         new = [text for text in dict.fromkeys(texts) if text not in vectors]
         if new:
