@@ -34,6 +34,15 @@ def test_the_command_line_starts_without_torch():
     assert python(code).strip() == "[]"
 
 
+def test_importing_the_package_is_quick_and_estimators_are_made_without_torch():
+    """Both without torch; the import takes less than 0.3 s of the processor."""
+    code = (
+        "import sys, time\nbegan = time.process_time()\nimport nearfar\nspent = time.process_time() - began\n"
+        "nearfar.Classifier(), nearfar.Encoder()\nprint(spent < 0.3, 'torch' in sys.modules)"
+    )
+    assert python(code).split() == ["True", "False"]
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_public_name_is_there_and_listed(room):
     """``__all__`` names exactly what a room re-exports."""

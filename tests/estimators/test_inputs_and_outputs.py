@@ -103,13 +103,15 @@ def test_an_encoder_compares_and_searches(tmp_path):
         encoder.search(left, right, top=0)
 
 
-def test_an_encoder_without_fit_is_the_pretrained_one(texts, labels):
+def test_an_encoder_without_fit_is_the_pretrained_one(texts, labels, tmp_path):
     pretrained = nearfar.load("toy").encode(texts)
     np.testing.assert_array_equal(Encoder("toy").encode(texts), pretrained)
     np.testing.assert_array_equal(Encoder("toy", objective=None).fit(texts).encode(texts), pretrained)
     by_class = Encoder(**QUICK).fit(texts, labels)
     assert by_class.recipe_.objective.name == "supcon"
     assert not np.array_equal(by_class.encode(texts), pretrained)
+    by_class.save(tmp_path / "model")
+    assert isinstance(nearfar.load(tmp_path / "model"), Encoder)
 
 
 def test_a_card_a_page_and_a_chart_for_notebooks(texts, labels, tmp_path):

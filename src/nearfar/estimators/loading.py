@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from nearfar.estimators.folder import ModelFolder
+
 if TYPE_CHECKING:
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
@@ -36,7 +38,8 @@ def load(
 
     model = open_model(os.fspath(path), revision=revision, token=token)
     kind: type[Classifier | Encoder | MultiTask] = Classifier
-    if model.labels is None and not model.predicts_scores:
+    fitted = {} if model.folder is None else ModelFolder(model.folder, temporary=False).settings()
+    if fitted.get("estimator") == "Encoder" or (model.labels is None and not model.predicts_scores):
         kind = Encoder
     if is_task_model(model.card):
         kind = MultiTask

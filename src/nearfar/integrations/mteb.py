@@ -19,6 +19,7 @@ from torch import Tensor
 from nearfar.encoding import Model, load
 from nearfar.encoding.vectors import fingerprint
 from nearfar.errors import SettingError
+from nearfar.estimators.estimator import TextEstimator
 
 
 class MtebEncoder:
@@ -33,7 +34,11 @@ class MtebEncoder:
         batch_size: texts encoded at once.
     """
 
-    def __init__(self, model: str | Path | Model, *, name: str | None = None, batch_size: int = 64) -> None:
+    def __init__(
+        self, model: str | Path | Model | TextEstimator, *, name: str | None = None, batch_size: int = 64
+    ) -> None:
+        if isinstance(model, TextEstimator):
+            model = model.model_
         if name is None:
             if isinstance(model, Model):
                 raise SettingError("MtebEncoder: name is needed for a loaded model, such as 'me/model'.")
