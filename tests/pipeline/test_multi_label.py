@@ -173,3 +173,25 @@ def test_the_commands_read_labels_with_a_separator(tmp_path):
     lines = [json.loads(line) for line in predicted.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == 36
     assert all(set(line) == {"text", "label", "labels", "probabilities"} for line in lines)  # label: of the file
+
+
+def test_reports_and_studies_have_its_scores(tmp_path, monkeypatch):
+    """The report of a run on other rows, and a study of two objectives."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "texts.jsonl", rows())
+    train_recipe(recipe_of(tmp_path / "none", {"name": "supcon"}, data={"dev": 0}), tmp_path / "m", data=rows())
+    run = CliRunner().invoke
+    made = run(app, ["report", "m", "--data", "texts.jsonl", "--out", "page.html"], catch_exceptions=False)
+    assert made.exit_code == 0, made.output
+    assert "f1_samples" in (tmp_path / "page.html").read_text()
+    (tmp_path / "study.toml").write_text(
+        '[study]\nname = "s"\nfolds = 2\nseeds = [1]\n[recipe.encoder]\nname = "toy"\n[recipe.training]\nmax_steps = 1\n'
+        '[[data]]\nname = "things"\nfile = "texts.jsonl"\n'
+        '[[contender]]\nname = "bce"\nobjective.name = "cross-entropy"\n'
+        '[[contender]]\nname = "supcon"\nobjective.name = "supcon"\n'
+    )
+    compared = run(app, ["study", "run", "study.toml", "--out", "st", "--workers", "1"], catch_exceptions=False)
+    assert compared.exit_code == 0, compared.output
+    found = [json.loads(path.read_text()) for path in (tmp_path / "st").rglob("record.json")]
+    assert len(found) == 4, list((tmp_path / "st").rglob("*"))[:20]
+    assert all("f1_micro" in one["scores"] for one in found)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nearfar.data import Records
     from nearfar.encoding import Built, Card, Model
-    from nearfar.evaluation import ClassReport
+    from nearfar.evaluation import ClassReport, MultiLabelReport
     from nearfar.pipeline.geometry import Positives
 
 MAPPED = 500
@@ -66,6 +66,15 @@ def with_class_figures(record: Record, report: ClassReport, labels: Sequence[str
     }
     confusion: list[list[int]] = report.confusion.tolist()
     return replace(record, scores=report.scores, per_class=per_class, labels=list(labels), confusion=confusion)
+
+
+def with_label_figures(record: Record, report: MultiLabelReport) -> Record:
+    """The record with scores and the figures of each label, where a text has several."""
+    per_class = {
+        name: {key if key != "texts" else "support": value for key, value in row.items()}
+        for name, row in report.per_class.items()
+    }
+    return replace(record, scores=dict(report.scores), per_class=per_class)
 
 
 def pretrained_vectors(encoder: str, card: Card, records: Records, *, batch_size: int) -> NDArray[np.float32]:

@@ -242,7 +242,7 @@ def _scored_apart(study: Study, source: Source, test: str) -> bool:
     records = rows_of(source)[0]
     for recipe in _trained(study):
         row_type = row_type_of(records, pairwise=compares_pairs(recipe), plain=views_suffice(recipe))
-        if isinstance(row_type, Problem) or row_type.has_classes or row_type.has_scores or row_type.views:
+        if isinstance(row_type, Problem) or row_type.has_head or row_type.has_scores or row_type.views:
             return False
     for layout in (source.layout, {}):  # scored pairs of another file may have the usual names
         try:
@@ -265,7 +265,7 @@ def _absolute(name: str, base: Path) -> str:
 
 def _row_type(study: Study, contender: Contender, source: Source, records: Records) -> RowType:
     """What the rows are to a contender; ``plain`` where scored pairs are the test, whatever is trained on."""
-    from nearfar.pipeline.data import compares_pairs, views_suffice
+    from nearfar.pipeline.data import compares_pairs, predicts_scores, views_suffice
 
     if source.pairs is not None and contender.search is not None:
         raise SettingError(
@@ -292,7 +292,8 @@ def _row_type(study: Study, contender: Contender, source: Source, records: Recor
             f"contender {contender.name!r} trains for {recipe.objective.name}, and the test of {source.given} is of "
             "scored pairs; choose an objective that compares texts, such as simcse, or test on rows with labels."
         )
-    row_type = row_type_of(records, pairwise=pairwise, plain=views_suffice(recipe))
+    scores = predicts_scores(recipe)
+    row_type = row_type_of(records, pairwise=pairwise, plain=views_suffice(recipe), scores=scores)
     if isinstance(row_type, Problem):
         raise DataError([replace(row_type, message=f"contender {contender.name!r}: {row_type.message}")])
     if row_type.views and source.pairs is None:
@@ -345,9 +346,9 @@ def check_test_rows(
         return [], []
     named = replace(official, source=table.test)
     problems, notes = compare(replace(records, source=table.file), named, "test")
-    if RowType.LABELED not in read_as:  # pairs may be measured on rows of another type
+    if not any(row_type.has_head for row_type in read_as):  # pairs may be measured on rows of another type
         problems = []
-    if read_as != {RowType.LABELED}:
+    if not all(row_type.has_head for row_type in read_as):
         row_type = row_type_of(named, pairwise=True)
         if isinstance(row_type, Problem):
             problems.append(row_type)

@@ -90,7 +90,7 @@ def columns_of(records: Records) -> dict[str, tuple[str, Sequence[object]]]:
     texts = zip(names, records.texts, strict=True)
     columns: dict[str, tuple[str, Sequence[object]]] = dict(zip(("text", "pair", "negative"), texts, strict=False))
     for key, values in (
-        ("label", records.labels),
+        ("label", records.labels if records.label_sets is None else [list(labels) for labels in records.label_sets]),
         ("score", records.scores),
         ("query_id", records.queries),
         ("doc_id", records.documents),

@@ -195,6 +195,10 @@ def _row_type(records: Records, *, compares: bool) -> RowType:
         return RowType.BINARY_PAIRS
     if records.shape == "pairs" and records.scores is not None:
         return RowType.SCORED_PAIRS
+    if records.label_sets is not None or records.scores is not None:
+        has = "several labels a text" if records.label_sets is not None else "a score for each text"
+        message = f"tune compares objectives of one class a text and of pairs, and the file has {has}"
+        raise DataError([Problem(records.source, message, "Train it with nearfar train, or compare by a study.")])
     message = "the rows have neither labels nor scores to choose by"
     if records.shape == "texts":
         remedy = (

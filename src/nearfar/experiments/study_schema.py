@@ -17,7 +17,7 @@ from nearfar.recipe.reader import build_table
 
 COLUMNS = ("text", "pair", "label", "score", "columns", "negative", "query_id", "doc_id")
 """Keys of a data set that name columns."""
-LAYOUT = (*COLUMNS, "scale", "relevant")
+LAYOUT = (*COLUMNS, "scale", "relevant", "label_separator", "label_columns")
 """Keys of a data set that say how its files are read."""
 ELSEWHERE = {"train": "file"} | {key: key for key in ("test", "corpus", *LAYOUT, "invalid")}
 """Keys of a recipe's data that a study states once for all contenders, and the keys of [[data]] for them."""
@@ -108,6 +108,12 @@ class DataTable:
     label: Annotated[str | None, Key("The column with the class.")] = None
     score: Annotated[str | None, Key("The column with a graded similarity.")] = None
     columns: Annotated[tuple[str, ...] | None, Key("The columns of a file without a header.", distinct=True)] = None
+    label_separator: Annotated[
+        str | None, Key("What separates the labels of a text in the label column, if a text has several.")
+    ] = None
+    label_columns: Annotated[
+        tuple[str, ...] | None, Key("Columns of 0 and 1, one for each label, if a text has several.", distinct=True)
+    ] = None
     negative: Annotated[str | None, Key("The column with the negative of a triplet.")] = None
     query_id: Annotated[str | None, Key("The column with the id of the query.")] = None
     doc_id: Annotated[str | None, Key("The column with the id of the document.")] = None

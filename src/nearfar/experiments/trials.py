@@ -96,6 +96,27 @@ def measure_classes(record: Record, trial: Trial, model: Model, part: Split) -> 
     ), files
 
 
+def measure_head(record: Record, model: Model, part: Split) -> tuple[Record, Files]:
+    """What predicted label sets or scores are worth, and the predictions of the rows."""
+    from nearfar.encoding.predictor import predictor_of
+    from nearfar.evaluation import MultiLabelReport
+    from nearfar.pipeline import evaluate
+
+    test, predictor = part.test, predictor_of(model)
+    texts = predictor.texts(test.texts)
+    measure = evaluate.measure_classes if model.multilabel else evaluate.measure_text_scores
+    report = measure(model, texts, test, batch_size=BATCH)
+    if isinstance(report, MultiLabelReport):
+        record = diagnostics.with_label_figures(record, report)
+    answers = model.predict(texts, batch_size=BATCH)
+    columns: dict[str, Sequence[object]] = {"row": part.rows}
+    columns |= {name: values for key, (name, values) in columns_of(test).items() if not key.endswith("_id")}
+    columns["predicted"] = [answer.score if answer.labels is None else list(answer.labels) for answer in answers]
+    entries = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    return replace(record, scores=dict(report.scores)), {PREDICTIONS: lines.encode()}
+
+
 def measure_pairs(record: Record, trial: Trial, model: Model, part: Split) -> tuple[Record, Files]:
     """What an encoder is worth on pairs, triplets or a ranking, and the cosines of its rows."""
     from nearfar.evaluation import PairReport, score_pairs
@@ -236,7 +257,9 @@ def _trained(trial: Trial, part: Split, out: Path) -> tuple[Record, Files]:
     reports = train(trial, record.settings, part.train, out)
     record = replace(record, recipe=_recipe(out, trial.source), dev=reports.get("dev", {}))
     record, model = replace(record, untrained=_kept_untrained(out)), load(out)
-    if model.labels is not None:
+    if model.multilabel or model.predicts_scores:
+        record, files = measure_head(record, model, part)
+    elif model.labels is not None:
         record, files = measure_classes(record, trial, model, part)
     else:
         record, files = measure_pairs(record, trial, model, part)

@@ -17,11 +17,12 @@ from nearfar.encoding import Model, load
 from nearfar.encoding.predictor import Predictor, predictor_of, task_predictor
 from nearfar.encoding.task_model import TaskCard, TaskModel, is_task_model, load_tasks
 from nearfar.errors import DataError, NearfarError, Problem, SettingError
-from nearfar.evaluation import class_report
+from nearfar.evaluation import MultiLabelReport, class_report
 from nearfar.experiments import diagnostics
 from nearfar.experiments.diagnostics import POSITIVES, pretrained, space_of
 from nearfar.experiments.records import MAP, PREDICTIONS, find_record, map_bytes, write_record
 from nearfar.pipeline.data import class_numbers, layout_of
+from nearfar.pipeline.evaluate import measure_classes
 from nearfar.pipeline.geometry import Positives, positive_pairs
 from nearfar.pipeline.tasks import read_task, truth_of, worst
 from nearfar.recipe.tasks import Task, TaskRecipe, read_task_recipe
@@ -109,8 +110,10 @@ def add_predictions(
     if source.home is None:
         raise SettingError("--data is for the report of a single model; the trials of a study have their predictions.")
     model = load(source.home)
-    if records.labels is None:
+    if not records.is_labeled:
         raise DataError(Problem(records.source, "the file has no label column", "Give a file with labels."))
+    if model.multilabel and task is None:
+        return _add_label_sets(source, records, scratch, model, batch_size)
     predictor, labels = _class_head(source.home, model, task)
     predictor.check(records)
     answers = predictor.predict(records.texts, batch_size=batch_size)
@@ -129,6 +132,24 @@ def add_predictions(
     write_record(scratch, record, files)
     written = find_record(scratch, record.id)
     assert written is not None
+    return source.with_data(written, records, first=True), notes
+
+
+def _add_label_sets(
+    source: Source, records: Records, scratch: Path, model: Model, batch_size: int
+) -> tuple[Source, list[str]]:
+    """Add a first data set with the scores of a model of several labels a text, in all and for each label."""
+    predictor = predictor_of(model)
+    predictor.check(records)
+    report = measure_classes(model, predictor.texts(records.texts), records, batch_size=batch_size)
+    assert isinstance(report, MultiLabelReport)
+    metric = source.plan.metric if source.plan.metric in report.scores else "f1_micro"
+    record = replace(RUN, id="data", data=Path(records.source).name, contender=source.plan.baseline, metric=metric)
+    record = diagnostics.with_label_figures(replace(record, test=len(records)), report)
+    write_record(scratch, record, {})
+    written = find_record(scratch, record.id)
+    assert written is not None
+    notes = ["no confusion matrix and no map: texts have several labels"]
     return source.with_data(written, records, first=True), notes
 
 
