@@ -153,7 +153,10 @@ def test_groups_have_their_own_rates_and_only_matrices_decay():
             assert group["weight_decay"] == 0.0
     native, _ = small_learner()
     assert part_of("model.network.classifier.weight", native) == "head"
-    assert part_of("model.network.bert.pooler.dense.weight", native) == "encoder"
+    assert part_of("model.network.bert.pooler.dense.weight", native) == "head"  # its first layer
+    assert part_of("model.network.bert.encoder.layer.0.output.dense.weight", native) == "encoder"
+    pooler, _ = small_learner("pooler")
+    assert part_of("model.network.pooler.dense.weight", pooler) == "encoder"
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])

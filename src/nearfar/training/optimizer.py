@@ -207,7 +207,11 @@ Schedule = Literal["linear", "cosine", "constant"]
 
 
 def part_of(name: str, module: LossModule) -> Part:
-    """Which part of the module a weight belongs to, by its name."""
+    """Which part of the module a weight belongs to, by its name.
+
+    BERT's pooler is the first layer of the architecture's own head, as the dense layer of RoBERTa's head is; in a
+    sentence encoder it was never trained.
+    """
     owner, _, inside = name.partition(".")
     if owner == "objectives":
         return "objective"
@@ -215,7 +219,7 @@ def part_of(name: str, module: LossModule) -> Part:
     if model is None:
         return "encoder"  # a projection learns as fast as the encoder under it
     encoder = f"network.{model.network.base_model_prefix}."
-    native_head = model.native and not inside.startswith(encoder)
+    native_head = model.native and (not inside.startswith(encoder) or inside.startswith(f"{encoder}pooler."))
     return "head" if inside.startswith("head.") or native_head else "encoder"
 
 
@@ -346,10 +350,12 @@ def freeze(module: nn.Module, names: Iterable[str]) -> None:
 
 
 def freeze_encoder(module: LossModule) -> None:
-    """Take the encoder's weights out of training; heads, a shared layer and the objective's own weights stay in it."""
-    freeze(
-        module, [name for name in _names(module) if name.startswith("model.") and part_of(name, module) == "encoder"]
-    )
+    """Take the encoder's weights out of training; heads, a shared layer and the objective's own weights stay in it.
+
+    A pooler is the encoder's here, also under the head of the architecture.
+    """
+    own = [name for name in _names(module) if name.startswith("model.")]
+    freeze(module, [name for name in own if part_of(name, module) == "encoder" or ".pooler." in name])
 
 
 def _names(module: nn.Module) -> list[str]:
