@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +59,7 @@ SCORED = ("cosine-mse", "pearson", "batch-softmax", "mnrl")
 BINARY = ("contrastive-pairs", "pair-triplet", "batch-softmax", "cosine-mse")
 POSITIVE = ("batch-softmax", "mnrl", "pair-triplet")
 PLAIN = ("simcse", "mirror")
+RATED = ("score-mse",)
 
 
 def _labeled(folder: Path, classes: int = 0) -> tuple[Records, Records]:
@@ -85,13 +86,14 @@ DATASETS: dict[str, DataSet] = {
     "banking77": DataSet((*HEADED, *FITTED), "accuracy", lambda source: _labeled(source / "banking77"), 77),
     "stsb": DataSet(SCORED, "spearman", lambda source: _split(source / "stsb", "train", "test")),
     "mrpc": DataSet(BINARY, "average_precision", lambda source: _split(source / "mrpc", "train", "test")),
-    "duplicates": DataSet(POSITIVE, "mrr", lambda source: _halves(source / "qqp_duplicates")),
+    "duplicates": DataSet(POSITIVE, "mrr", lambda source: _halves(source / "qqp_duplicates/all.jsonl.gz")),
+    "ratings": DataSet(RATED, "spearman", lambda source: _halves(source / "vader_snippets/tweets.jsonl.gz")),
     "plain": DataSet(PLAIN, "spearman", _plain),
 }
 
 
-def _halves(folder: Path) -> tuple[Records, Records]:
-    records = read(str(folder / "all.jsonl.gz"))
+def _halves(file: Path) -> tuple[Records, Records]:
+    records = replace(read(str(file)), labels=None)  # all duplicates have the same label: they are positive pairs
     half = len(records) // 2
     return records.take(range(half)), records.take(range(half, len(records)))
 
