@@ -104,7 +104,10 @@ def setfit(folder: Path, encoder: str) -> dict[str, Any]:
     classes = tuple(sorted({name for names in labels for name in names}))
     rows = [[int(name in names) for name in classes] for names in labels]
     model = SetFitModel.from_pretrained(encoder, multi_target_strategy="one-vs-rest", labels=list(classes))
-    settings = TrainingArguments(batch_size=16, num_iterations=PAIRS_A_TEXT, report_to="none", seed=42)
+    out = str(folder / "setfit-checkpoints")  # else they are written to the current folder
+    settings = TrainingArguments(
+        output_dir=out, batch_size=16, num_iterations=PAIRS_A_TEXT, report_to="none", save_strategy="no", seed=42
+    )
     trainer = Trainer(model=model, args=settings, train_dataset=Dataset.from_dict({"text": texts, "label": rows}))
     began = time.perf_counter()
     trainer.train()

@@ -175,6 +175,7 @@ def test_the_commands_read_labels_with_a_separator(tmp_path):
     assert all(set(line) == {"text", "label", "labels", "probabilities"} for line in lines)  # label: of the file
 
 
+@pytest.mark.slow
 def test_reports_and_studies_have_its_scores(tmp_path, monkeypatch):
     """The report of a run on other rows, and a study of two objectives."""
     monkeypatch.chdir(tmp_path)
