@@ -10,16 +10,19 @@ from statistics import fmean
 
 import pytest
 
+from nearfar.cli.tune import show
 from nearfar.errors import RecipeError
 from nearfar.experiments.comparisons import Family, compare, overall, verdict
 from nearfar.experiments.conditions import conditions_of
 from nearfar.experiments.plan import plan_study
+from nearfar.experiments.race import Line
 from nearfar.experiments.records import JOURNAL, PREDICTIONS, Record, read_journal, read_records, write_record
 from nearfar.experiments.rows import split
 from nearfar.experiments.search import resolved_recipe
 from nearfar.experiments.study import read_study
 from nearfar.experiments.training_checks import chance, doubts, fall, flags_of, is_flat, still_rises
 from nearfar.experiments.trial import Planned
+from nearfar.experiments.tune import Tuned
 from tests.experiments.studies import nearfar, small_study, texts
 
 OPEN = ("[recipe.training]\nepochs = 1\n[recipe.batches]\nsize = 8\n", "")
@@ -290,3 +293,19 @@ def test_conditions_of_one_contender_say_nothing_and_untrained_ones_are_told(tmp
     assert conditions_of([one, other]).of("y") == "optimizer steps=5; objective=y; training.learning_rate=0.2"
     still = replace(other, recipe={"encoder": {"name": "toy"}, "untrained": "as-is"})
     assert conditions_of([one, still]).lines()[-1] == "not the same: training: trained (x), as-is (y)"
+
+
+def test_a_tune_prints_conditions_and_flags_before_its_table(tmp_path, capsys):
+    """Contenders that did not train are named above the ranking, and marked in it."""
+    flags = flags_of([run_of(tmp_path, "bad", 0, [1.0] * 4, 30)])
+    lines = (Line("good", (0.9,), 1.0, "best"), Line("bad", (0.3,), 1.0, ""))
+    conditions = ("not the same: objective: good, bad",)
+    show(Tuned(tmp_path, "good", "accuracy", lines, ("good wins",), conditions, flags, 2.0, judged=True))
+    told = capsys.readouterr().out
+    before, _, table = told.partition("accuracy, the best first")
+    assert before.splitlines() == [
+        "not the same: objective: good, bad",
+        "warning: bad on d: the training loss hardly falls (1 at first, 1 at last)",
+    ]
+    marked = {line.split("│")[1].strip(): line.split("│")[5].strip() for line in table.splitlines() if "│" in line}
+    assert marked == {"good": "", "bad": "flat loss"}
