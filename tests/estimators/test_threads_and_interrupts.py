@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 import nearfar
 from nearfar import Callback, Classifier
+from nearfar.encoding import TextModel
 from nearfar.estimators import Encoder
 from tests.estimators.test_same_weights import weights
 
@@ -53,11 +55,17 @@ def test_loading_in_one_thread_does_not_disturb_a_fit_in_another(texts, labels, 
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("objective", ["supcon", "cross-entropy"])
-def test_eight_threads_predict_what_one_predicts(texts, labels, tmp_path, objective):
-    Classifier(**QUICK, epochs=1, objective=objective).fit(texts, labels).save(tmp_path / "model")
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("head", ["nearest-center", "native"])
+def test_eight_threads_predict_what_one_predicts(texts, labels, tmp_path, monkeypatch, head, fast):
+    objective = "cross-entropy" if head == "native" else "supcon"
+    clf = Classifier(**QUICK, epochs=1, objective=objective, head=head).fit(texts, labels)
+    assert clf.card.native == (head == "native")
+    clf.save(tmp_path / "model")
     batches = [[f"{text} {number}" * (1 + number) for text in texts] for number in range(24)]
     alone = nearfar.load(tmp_path / "model")
+    if not fast:
+        monkeypatch.setattr(TextModel, "inputs", lambda model, table, rows: table.padded(rows))
     expected = [alone.predict_proba(batch) for batch in batches]
     shared = nearfar.load(tmp_path / "model")
     with ThreadPoolExecutor(8) as pool:
@@ -135,6 +143,21 @@ def test_temporary_folders_are_removed_and_the_model_is_not_lost(texts, labels, 
     gc.collect()
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     np.testing.assert_array_equal(nearfar.load(tmp_path / "kept").predict_proba(texts), expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_process_that_is_forked_leaves_the_folder_alone(texts, labels):
+    clf = Classifier(**QUICK, epochs=1).fit(texts, labels)
+    folder = clf._folder.path
+    child = os.fork()
+    if child == 0:
+        registry: list = list(vars(weakref.finalize)["_registry"])
+        finalizers = [one for one in registry if one.alive and one.peek()[2][:1] == (folder,)]
+        for one in finalizers:
+            one()
+        os._exit(len(finalizers))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert (folder / "nearfar.json").is_file()
 
 
 def test_a_failed_fit_keeps_the_model_of_before(texts, labels, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
@@ -30,6 +31,8 @@ Pooling = Literal["first", "mean", "pooler", "last"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 FIRST: tuple[Pooling, ...] = ("first", "pooler")
 """Those that read nothing but the first token."""
+_changed_network = Lock()
+"""Held while a network has a hook or another forward, which all threads would see."""
 NO_POOLER = "pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'."
 
 
@@ -249,11 +252,12 @@ class TextModel(nn.Module):
         if self.native:
             outputs: list[Any] = []
             base = self.network.base_model
-            handle = base.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
-            try:
-                logits = self.network(**inputs).logits
-            finally:
-                handle.remove()
+            with _changed_network:
+                handle = base.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+                try:
+                    logits = self.network(**inputs).logits
+                finally:
+                    handle.remove()
             output = outputs[0]
         else:
             output = self.network(**inputs)
@@ -274,9 +278,10 @@ def _native_logits(network: Any, first: Tensor, pooler: Tensor | None, ids: Tens
     outputs: Any = modeling_outputs
     known = outputs.BaseModelOutputWithPooling(last_hidden_state=first.unsqueeze(1), pooler_output=pooler)
     base = network.base_model
-    base.forward = lambda *_arguments, **_settings: known
-    try:
-        logits: Tensor = network(input_ids=ids[:1].unsqueeze(0)).logits
-    finally:
-        del base.forward
+    with _changed_network:
+        base.forward = lambda *_arguments, **_settings: known
+        try:
+            logits: Tensor = network(input_ids=ids[:1].unsqueeze(0)).logits
+        finally:
+            del base.forward
     return logits

@@ -81,9 +81,10 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         return read_recipe(self._path() / RECIPE)
 
     @property
-    def scores_(self) -> dict[str, Any]:
+    def scores_(self) -> dict[str, float]:
         """The scores on the validation rows, where there were some, by metric."""
-        return dict(self._metrics().get("dev", {}).get("scores", self._metrics().get("dev", {})))
+        dev = self._metrics().get("dev", {})
+        return {name: value for name, value in dev.items() if isinstance(value, float)}
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -177,7 +178,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         if "rows" in given:
             about.append(("training rows", f"{given['rows']:,}"))
         if self.model_.folder is not None:
-            scores = [f"{name} {value:.4f}" for name, value in self.scores_.items() if isinstance(value, float)]
+            scores = [f"{name} {value:.4f}" for name, value in self.scores_.items()]
             about.append(("validation", ", ".join(scores) or "no validation rows"))
         return about
 

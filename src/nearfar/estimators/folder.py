@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import weakref
@@ -14,6 +15,12 @@ from nearfar.files import write_atomic
 
 SETTINGS = "estimator.json"
 """The settings of the estimator and the type of its labels, beside the model."""
+
+
+def _remove(path: Path, owner: int) -> None:
+    """Remove a folder, but not that of the process that this one was forked from."""
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class ModelFolder:
@@ -29,7 +36,7 @@ class ModelFolder:
         self.path = path
         self.within = within
         if temporary:
-            weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+            weakref.finalize(self, _remove, path, os.getpid())
 
     @classmethod
     def make(cls) -> ModelFolder:
