@@ -601,6 +601,10 @@ def test_a_figure_joins_its_tables(done, tmp_path):
     status, out, err = command(*words, "--dry-run")
     assert status == 0, err
     assert not list(tmp_path.iterdir())
+    status, out, err = command(*words, "--sets", "cr")  # which is in two of the tables
+    assert status == 0, err
+    status, _, err = command(*words, "--sets", "cx")
+    assert (status != 0, "no table of figure 2 has 'cx'; they have sst2" in err) == (True, True)
     status, out, err = command(*words)
     assert status == 0, err
     assert "Mean gain of triple-entropy in table 2:" in out

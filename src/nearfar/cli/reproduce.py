@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -158,17 +159,24 @@ def _figure(
     from nearfar.experiments.published.figures import as_markdown, conclusion, gains
     from nearfar.experiments.published.table_data import DataFolder, write_text
     from nearfar.experiments.records import STUDY
+    from nearfar.experiments.reproduce import set_names
     from nearfar.report import read_source, render_page
     from nearfar.report.sources import merged
 
     folders: dict[str, list[Path]] = {}
     notes = []
+    names = {number: set_names(find_table(paper, number)) for number in figure.tables}
+    every = list(dict.fromkeys(name for each in names.values() for name in each))
+    for unknown in (name for name in options.sets or () if name not in every):
+        raise SettingError(f"--sets: no table of figure {figure.number} has {unknown!r}; they have {', '.join(every)}.")
     for number in figure.tables:
         source = DataFolder(paper, find_table(paper, number), data)
+        sets = None if options.sets is None else tuple(name for name in options.sets if name in names[number])
+        if sets == ():
+            continue
+        own, place = replace(options, sets=sets), out / f"{paper.name}-{number}"
         try:
-            folders[number] = _run(
-                source, out / f"{paper.name}-{number}", options, executor, retry_failed=retry_failed, dry_run=dry_run
-            )
+            folders[number] = _run(source, place, own, executor, retry_failed=retry_failed, dry_run=dry_run)
         except DataError as error:
             notes += [f"table {number}: {problem}" for problem in error.problems]
     _say([f"note: {note}" for note in notes])

@@ -85,8 +85,13 @@ def prepare(data: DataFolder, out: Path, options: TableOptions | None = None, *,
     return Prepared(tuple(studies), tuple(missing), tuple(data.notes))
 
 
+def set_names(table: PublishedTable) -> list[str]:
+    """The data sets of a table, by their names."""
+    return list(dict.fromkeys(str(entry["name"]) for name in table.studies for entry in study_values(name)["data"]))
+
+
 def _check_sets(table: PublishedTable, sets: tuple[str, ...] | None) -> None:
-    known = list(dict.fromkeys(entry["name"] for name in table.studies for entry in study_values(name)["data"]))
+    known = set_names(table)
     for unknown in (name for name in sets or () if name not in known):
         raise SettingError(
             f"--sets: table {table.number} has no data set {unknown!r}; it has {', '.join(known)}."
