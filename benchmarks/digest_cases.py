@@ -108,6 +108,12 @@ def _classes() -> Iterator[Case]:
     }  # fmt: skip
     for name, objective in objectives.items():
         yield _classifier(f"classes/{name}", {"objective": objective})
+    rated = {"objective": {"name": "score-mse"}, "data": {"score": "score"}}
+    for kind in ("trained", "ridge"):
+        yield _classifier(f"rated/{kind}", {**rated, "head": {"kind": kind}}, train="rated.jsonl", test="test.jsonl")
+    several = {"data": {"label_separator": ";"}}
+    for name in ("cross-entropy", "supcon"):
+        yield _classifier(f"several-labels/{name}", {**several, "objective": {"name": name}}, train="several.jsonl")
     padded = {"name": "triple-entropy", "centers": 3, "padding": True}
     yield _classifier("classes/triple-entropy/padding", {"objective": padded, "encoder": {"fast": False}})
     for name in ("cross-entropy", "supcon", "triple-entropy"):
@@ -603,6 +609,12 @@ def write_data(folder: Path) -> None:
     _lines(folder / "test.jsonl", _texts(20, "test"))
     _lines(folder / "many-texts.jsonl", _texts(2_100, "many texts"))
     _lines(folder / "many-classes.jsonl", _by_word(72))
+    texts = _texts(48, "rated")
+    _lines(folder / "rated.jsonl", [{"text": row["text"], "score": n % 7 / 2} for n, row in enumerate(texts)])
+    second = ("", ";sweet", ";sharp")
+    _lines(
+        folder / "several.jsonl", [{**row, "label": f"{row['label']}{second[n % 3]}"} for n, row in enumerate(texts)]
+    )
     rows = "".join(f"{row['text']},{row['label']}\n" for row in _texts(24, "columns"))
     (folder / "columns.csv").write_text(f"body,topic\n{rows}", encoding="utf-8")
     _lines(folder / "joined.jsonl", _judged(40, "joined"))

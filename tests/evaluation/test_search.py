@@ -129,7 +129,7 @@ def test_faiss_is_needed_above_a_size_only(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setattr(search, "FAISS_ROWS", 10)
     assert top_documents(vectors(1, seed=1), vectors(10, seed=2), top=1)[1].shape == (1, 1)
-    with pytest.raises(SettingError, match=r"more than 10 documents needs faiss.*pip install 'nearfar\[pairs\]'"):
+    with pytest.raises(SettingError, match=r"more than 10 documents needs faiss.*pip install faiss-cpu"):
         top_documents(vectors(1, seed=1), vectors(11, seed=2), top=1)
 
 

@@ -235,8 +235,8 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
             4,
             'objective.name cannot be the string "tripel-entropy"',
             'Did you mean \'triple-entropy\'? Choose one of "auto", "cross-entropy", "triple-entropy", "soft-triple", '
-            '"cross-entropy+supcon", "supcon", "label-aware", "proxy-nca", "triplet", "contrastive", "batch-softmax", '
-            '"mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs", "simcse", "mirror", "blend".',
+            '"cross-entropy+supcon", "supcon", "label-aware", "proxy-nca", "triplet", "contrastive", "score-mse", '
+            '"batch-softmax", "mnrl", "cosine-mse", "pearson", "pair-triplet", "contrastive-pairs", "simcse", "mirror", "blend".',
         ),
         (DATA + "[objective]\nname = 3\n", 4, "objective.name is a string, got 3", "Choose one of"),
         (

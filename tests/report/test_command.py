@@ -213,7 +213,9 @@ def test_a_single_run_on_a_file_shows_what_it_predicts_there(model, tmp_path, ca
         assert "new.jsonl" in read.texts[name]
     assert "Before training" in read.texts["map"]
     code, _, errors = call("predict", model, data, "--out", tmp_path / "predicted.jsonl")
-    predicted = [json.loads(line)["label"] for line in (tmp_path / "predicted.jsonl").read_text().splitlines()]
+    predicted = [
+        json.loads(line)["predicted_label"] for line in (tmp_path / "predicted.jsonl").read_text().splitlines()
+    ]
     wrong = [row["text"] for one, row in zip(predicted, rows, strict=True) if one != row["label"]]
     assert 0 < len(wrong) <= 10
     assert f"{len(wrong)} of 12 predictions wrong" in read.texts["confusion"]
