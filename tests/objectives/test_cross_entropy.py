@@ -156,3 +156,26 @@ def test_balanced_weights_let_every_class_count_the_same(counts):
 def test_balanced_weights_stay_finite_where_a_class_has_no_texts():
     """A class that only the test data has divides by nothing."""
     assert balanced_weights(torch.tensor([0, 3, 1])).isfinite().all()
+
+
+@given(labeled_logits(), st.sampled_from([0.0, 0.1]))
+def test_weights_of_texts_are_repetitions(rows, smoothing):
+    """A text of weight 3 counts as three texts, one of weight 0 not at all; gradients, too."""
+    logits, labels, weights = rows
+    times = torch.arange(len(labels)) % 4
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    objective = CrossEntropy(label_smoothing=smoothing, class_weights=weights)
+    weighted = objective(ours, labels, times.double())
+    repeated = objective(theirs.repeat_interleave(times, dim=0), labels.repeat_interleave(times))
+    weighted.backward()
+    repeated.backward()
+
+    assert weighted.item() == pytest.approx(repeated.item(), abs=1e-12)
+    assert torch.allclose(ours.grad, theirs.grad, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda x: objective(x, labels, 0.5 + times.double()), logits.requires_grad_())
+
+
+def test_as_many_weights_as_texts_are_needed():
+    """Others are refused by their shape."""
+    with pytest.raises(ShapeError):
+        CrossEntropy()(torch.zeros(3, 2), torch.tensor([0, 1, 1]), torch.ones(2))

@@ -45,6 +45,8 @@ class Layout:
     """The lowest and the highest score or grade; others are refused."""
     relevant: float | None = None
     """The lowest grade of a relevant document; None: any above the lowest."""
+    weight: str | None = None
+    """The column with the weight of each row."""
 
     def __post_init__(self) -> None:
         if self.scale is None:
@@ -87,10 +89,12 @@ class Records:
     """The lowest grade of a relevant document, for ranking; None: any above the lowest grade is."""
     label_sets: list[tuple[str, ...]] | None = None
     """The labels of each row where a row has several (multi-label), each once; none is legal."""
+    weights: list[float] | None = None
+    """How much each row counts in training; None: all the same."""
 
     def __post_init__(self) -> None:
         columns: list[Sequence[object] | None] = [*self.texts, self.labels, self.scores, self.queries, self.documents]
-        columns.append(self.label_sets)
+        columns += [self.label_sets, self.weights]
         assert self.texts
         assert all(column is None or len(column) == len(self.lines) for column in columns)
 
@@ -156,6 +160,7 @@ class Records:
             queries=self.queries and pick(self.queries),
             documents=self.documents and pick(self.documents),
             label_sets=self.label_sets and pick(self.label_sets),
+            weights=self.weights and pick(self.weights),
         )
 
     def classes(self) -> tuple[str, ...]:
@@ -189,6 +194,8 @@ class Records:
                 digest.update(struct.pack("<Q", len(content)) + content)
         for score in self.scores or ():
             digest.update(struct.pack("<d", score))
+        for weight in self.weights or ():
+            digest.update(struct.pack("<d", weight))
         if self.scale is not None or self.relevant is not None:
             digest.update(f"{self.scale} {self.relevant}".encode())
         return digest.hexdigest()

@@ -15,6 +15,7 @@ from nearfar.data.text_files import Row
 from nearfar.data.values import (
     BELOW_ZERO,
     EMPTY_TEXT,
+    NO_WEIGHT,
     Fault,
     Issues,
     id_of,
@@ -91,6 +92,8 @@ class Binding:
     """What separates the labels of a row, where a column has several."""
     indicators: tuple[str, ...] = ()
     """Columns of 0 and 1, one for each label."""
+    weight: str | None = None
+    """The column with the weight of each row."""
 
 
 def bind(columns: Sequence[str], layout: Layout, need: Need, issues: Issues) -> Binding | None:
@@ -105,6 +108,11 @@ def bind(columns: Sequence[str], layout: Layout, need: Need, issues: Issues) -> 
     ranked = _ranked(columns, layout, texts or (), query, document)
     target, holds = _target(columns, layout, (*(texts or ()), query, document), issues, ranked=ranked)
     indicators = _indicators(columns, layout, (*(texts or ()), target), issues)
+    taken = (*(texts or ()), target, query, document, *indicators)
+    weight = layout.weight
+    if weight is not None and _check_exists("weight", weight, columns, issues) and weight in taken:
+        message = f"data.weight names the column {weight!r}, which is a text, a target or an id already"
+        issues.add(message, "Set data.weight to another column.")
     if layout.label_separator is not None and (target is None or holds == "score") and not indicators:
         message = f"data.label_separator is set, but no column is recognized as the label among {_listed(columns)}"
         issues.add(message, "Name it with data.label (--label).")
@@ -124,7 +132,7 @@ def bind(columns: Sequence[str], layout: Layout, need: Need, issues: Issues) -> 
         kind = "grade" if ranked else "either"
     elif holds == "score" and ranked:
         kind = "relevance"
-    return Binding(texts, target, kind, query, document, ranked, strict, layout.label_separator, indicators)
+    return Binding(texts, target, kind, query, document, ranked, strict, layout.label_separator, indicators, weight)
 
 
 def _indicators(columns: Sequence[str], layout: Layout, taken: Sequence[str | None], issues: Issues) -> tuple[str, ...]:
@@ -429,7 +437,9 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
         return table
     checker = _Checker(table, binding, layout.scale)
     others: dict[str, list[object]] = {
-        name: [] for name in (binding.target, binding.query, binding.document, *binding.indicators) if name is not None
+        name: []
+        for name in (binding.target, binding.query, binding.document, binding.weight, *binding.indicators)
+        if name is not None
     }
     for line, values in columns.rows():
         checker.add(line, values)
@@ -446,7 +456,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
     queries, documents = (checker.ids(name, others) for name in (binding.query, binding.document))
     records = Records(
         checker.texts, labels, scores, checker.lines, source, queries=queries, documents=documents,
-        label_sets=label_sets,
+        label_sets=label_sets, weights=checker.weights(others),
     )  # fmt: skip
     if scores is not None:
         records = replace(records, scale=layout.scale, relevant=layout.relevant if binding.ranked else None)
@@ -554,6 +564,19 @@ class _Checker:
                 elif applies:
                     chosen[index].append(name)
         return [tuple(labels) for labels in chosen]
+
+    def weights(self, columns: Mapping[str, Sequence[object]]) -> list[float] | None:
+        """The weights of all rows; None if no column has them."""
+        name = self.binding.weight
+        if name is None:
+            return None
+        weights = []
+        for index, value in enumerate(columns[name]):
+            weight = number_of(value)
+            if weight is None or not math.isfinite(weight) or weight < 0:
+                self.reject(index, NO_WEIGHT, name, value)
+            weights.append(weight if weight is not None else 0.0)
+        return weights
 
     def ids(self, name: str | None, columns: Mapping[str, Sequence[object]]) -> list[str] | None:
         """The ids in a column; None if there is no such column, or one that is left out for an invalid id."""

@@ -102,6 +102,7 @@ NOT_LABEL = Fault(
 NO_SCORE = Fault("the score is missing", f"Write a number, {DROP}.")
 NOT_SCORE = Fault("the score is not a number", f"Write a number with a decimal point, {DROP}.")
 BELOW_ZERO = Fault("the relevance is below 0", f"Write 0 for a document that does not answer the query, {DROP}.")
+NO_WEIGHT = Fault("the weight is not a number of 0 or more", f"Write a finite number, {DROP}.")
 NO_ID = Fault("the id is missing", f"Give every row an id, or remove the column; {DROP}.")
 NOT_ID = Fault("the id is neither a name nor a whole number", f"Write a name or a whole number, {DROP}.")
 NOT_FINITE = Fault("the score is not finite", f"Write a finite number, {DROP}.")

@@ -33,6 +33,7 @@ from nearfar.estimators.rows import (
     read_texts,
     row_count,
     target_type,
+    with_weights,
 )
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,15 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         self.callbacks = callbacks
         self.settings = settings
 
-    def fit(self, texts: Any, labels: Any = None, *, unlabeled: Any = None, validation: Any = None) -> Self:
+    def fit(
+        self,
+        texts: Any,
+        labels: Any = None,
+        *,
+        unlabeled: Any = None,
+        validation: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Train on labeled texts.
 
         Args:
@@ -146,9 +155,13 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
             unlabeled: texts without labels; not supported yet.
             validation: rows that choose the best weights: ``(texts, labels)``, a table, or a share of the texts such
                 as 0.1; 0 for none, None for a tenth of at least 1,000 texts.
+            sample_weight: how much each text counts in a cross-entropy, and in a logistic or nearest-center head; of a
+                table the name of its column, too.
         """
         self._refuse_unsupported(unlabeled)
         data, layout, kind = self._rows(texts, labels, "train")
+        if sample_weight is not None:
+            data, layout = with_weights(data, layout, sample_weight)
         rows, more = {"train": data}, column_keys(layout)
         if validation is not None:
             if isinstance(validation, int | float):

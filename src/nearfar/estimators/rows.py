@@ -21,6 +21,9 @@ from nearfar.errors import MEMORY, DataError, Problem
 LabelType = Literal["str", "int", "float", "bool"]
 TEXTS = "Give a list of texts, or of (left, right) pairs of texts; a NumPy array or a Series of texts; or a data frame."
 
+WEIGHT = "sample_weight"
+"""The column of weights that are given apart from a table."""
+
 
 def is_table(data: object) -> bool:
     """Whether an object has columns with names: a data frame, a data set, an Arrow table, a dictionary of columns."""
@@ -71,6 +74,18 @@ def labeled_rows(
         raise DataError(Problem(f"{MEMORY}{name}", f"there are no {target}s", f"Give them: fit(texts, {target}s)."))
     _refuse_labels(labels, name)
     return {**text_columns(texts, name), target: labels}, Layout()
+
+
+def with_weights(data: Any, layout: Layout, weights: Any) -> tuple[Any, Layout]:
+    """Training rows with the weight of each, which is a column of them or a list."""
+    if isinstance(weights, str):
+        return data, replace(layout, weight=weights)
+    if isinstance(weights, Iterator) or not isinstance(weights, Iterable) or getattr(weights, "ndim", 1) != 1:
+        raise DataError(
+            Problem(f"{MEMORY}train", "sample_weight is one number for each text", "Give a list of numbers.")
+        )
+    columns = {name: column(data, name) for name in column_names(data)}
+    return {**columns, WEIGHT: weights}, replace(layout, weight=WEIGHT)
 
 
 def _as_scores(table: Any, layout: Layout) -> Layout:

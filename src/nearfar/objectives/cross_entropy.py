@@ -14,14 +14,14 @@ from nearfar.shapes import expect
 class CrossEntropy(nn.Module):
     r"""Cross-entropy of class logits.
 
-    .. math:: \ell = -\frac{1}{\sum_i w_{y_i}} \sum_i w_{y_i} \sum_c t_{i,c} \log \mathrm{softmax}(x_i)_c, \qquad
-              t_{i,c} = (1 - \epsilon)\, [c = y_i] + \frac{\epsilon}{C}
+    .. math:: \ell = -\frac{1}{\sum_i v_i w_{y_i}} \sum_i v_i w_{y_i} \sum_c t_{i,c} \log \mathrm{softmax}(x_i)_c,
+              \qquad t_{i,c} = (1 - \epsilon)\, [c = y_i] + \frac{\epsilon}{C}
 
-    with *x* the logits, *w* the weights of the classes, all one if none are given, and :math:`\epsilon` the label
-    smoothing. A weight applies to the texts of a class, not to the parts of their smoothed targets. (In torch it
-    applies to both, which biases the targets to rare classes: with balanced weights, a smoothing of 0.1 and 97 % of the
-    texts in one of two classes, the other is the most likely one for all texts.) A batch whose weights are all zero
-    costs nothing.
+    with *x* the logits, *w* the weights of the classes and *v* those of the texts, all one if none are given, and
+    :math:`\epsilon` the label smoothing. A weight applies to the texts of a class, not to the parts of their smoothed
+    targets. (In torch it applies to both, which biases the targets to rare classes: with balanced weights, a smoothing
+    of 0.1 and 97 % of the texts in one of two classes, the other is the most likely one for all texts.) A batch whose
+    weights are all zero costs nothing.
 
     Reads:    single texts or joined pairs, one class each
     Batches:  any
@@ -47,18 +47,20 @@ class CrossEntropy(nn.Module):
         self.label_smoothing = label_smoothing
         self.register_buffer("class_weights", None if class_weights is None else _checked(class_weights))
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n, c) logits, (n,) labels -> scalar."""
-        weights = {} if self.class_weights is None else {"class_weights": (self.class_weights, "c")}
-        c = expect(logits=(logits, "n c"), labels=(labels, "n"), **weights)["c"]
+    def forward(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        """(n, c) logits, (n,) labels, (n,) weights of the texts -> scalar."""
+        shapes = {} if self.class_weights is None else {"class_weights": (self.class_weights, "c")}
+        shapes |= {} if weights is None else {"weights": (weights, "n")}
+        c = expect(logits=(logits, "n c"), labels=(labels, "n"), **shapes)["c"]
         labels = class_indices("CrossEntropy", labels, c, more="give logits of {} classes")
         if len(labels) == 0:
             return logits.sum()  # zero, with a zero gradient: the mean of nothing would be NaN
-        if self.class_weights is None:
+        if self.class_weights is None and weights is None:
             (logits,) = widened(logits)
             return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
-        logits, w = widened(logits, self.class_weights)
-        per_text = w[labels]  # (n,)
+        given = torch.ones(c, device=logits.device) if self.class_weights is None else self.class_weights
+        logits, w = widened(logits, given)
+        per_text = w[labels] if weights is None else w[labels] * weights.to(w.dtype)  # (n,)
         costs = (
             per_text * F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing, reduction="none")
         ).sum()

@@ -264,6 +264,8 @@ def read_rows(
     recognized by their usual names.
     """
     layout, invalid = layout_of(recipe), recipe.data.invalid
+    if source != recipe.data.train:
+        layout = replace(layout, weight=None)  # training rows alone are weighted
     if source in memory:
         return read_memory(memory[source], source, layout, invalid=invalid, need=need)
     source = _from_here(source)

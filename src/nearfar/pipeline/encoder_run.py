@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from nearfar.data import Records, named_splits
+from nearfar.data import Records, RowType, named_splits
 from nearfar.encoding import Built, Card, Head, ScoreHead, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
 from nearfar.encoding.model_folder import TaskSpec
@@ -65,7 +65,30 @@ def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
     read = read_data(recipe, rows)
     check_targets(read)
     stages, notes = plan_stages(recipe, read)
+    notes += _row_weights(read, stages)
     return EncoderPlan(recipe, read, stages, [*read.notes, *notes])
+
+
+def _row_weights(data: RunData, stages: Sequence[Stage]) -> list[str]:
+    """Refuse weights of rows that nothing reads; a note where the head reads them and the objective does not."""
+    weights, recipe = data.train.weights, stages[-1].recipe
+    if weights is None:
+        return []
+    if data.row_type is not RowType.LABELED:
+        raise SettingError(
+            f"weights of rows are for texts with one class each, and these are {data.row_type.wording}: remove "
+            "data.weight (sample_weight)."
+        )
+    if not any(weights):
+        raise SettingError("the weights of all rows are 0, so nothing would be learned: give some a weight above 0.")
+    read = any(stage.recipe.objective.does.trains_head for stage in stages)
+    if not read and recipe.head.kind == "neighbors":
+        raise SettingError(
+            f"neither {recipe.objective.name} nor a neighbors head reads weights of rows: choose cross-entropy or "
+            "another head.kind, or remove data.weight (sample_weight)."
+        )
+    name = recipe.objective.name
+    return [] if name == "cross-entropy" else [f"weights of rows count in the class head, not in the pairs of {name}"]
 
 
 @dataclass(frozen=True)
@@ -319,7 +342,7 @@ class EncoderRun:
         train = self.rows["train"]
         scores = train.targets if self.plan.data.row_type.has_text_scores else None
         weight = recipe.objective.class_weight
-        return TrainingRows(train.table, train.labels, self.plan.data.classes, weight, scores)
+        return TrainingRows(train.table, train.labels, self.plan.data.classes, weight, scores, train.weights)
 
     def evaluators(self, *, fit: Recipe | None = None) -> dict[str, Callable[[], dict[str, Report]]]:
         """What measures the model on dev and test rows; with ``fit``, under the head that this recipe fits first."""

@@ -38,6 +38,8 @@ class TrainingRows:
     class_weight: ClassWeight = "none"
     scores: NDArray[np.floating] | None = None
     """(n,) the score of each text, where texts have scores instead of classes."""
+    weights: NDArray[np.float32] | None = None
+    """(n,) how much each text counts; None: all the same."""
 
 
 def fit_head(
@@ -53,6 +55,9 @@ def fit_head(
         batch_size: texts that are encoded together.
     """
     vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
+    if rows.weights is not None:
+        counts = rows.weights > 0
+        vectors, rows = vectors[counts], replace(rows, labels=rows.labels[counts], weights=rows.weights[counts])
     return _FITS[kind](vectors, rows, neighbors)
 
 
@@ -76,7 +81,10 @@ def _centers(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) 
     weighted = isinstance(rows.class_weight, Mapping)
     head = CenterHead(vectors.shape[1], len(rows.classes), weighted=weighted)
     for number in np.unique(rows.labels):
-        head.centers[number] = torch.from_numpy(vectors[rows.labels == number].mean(axis=0))
+        own = rows.labels == number
+        weights = None if rows.weights is None else rows.weights[own]
+        center = vectors[own].mean(axis=0) if weights is None else np.average(vectors[own], axis=0, weights=weights)
+        head.centers[number] = torch.from_numpy(center.astype(np.float32))
     if head.bias is not None and isinstance(rows.class_weight, Mapping):
         weights = torch.tensor([rows.class_weight.get(name, 1.0) for name in rows.classes])
         head.bias.copy_(weights.log().clamp(min=ABSENT))
@@ -98,6 +106,8 @@ def _logistic(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int)
     counts = np.bincount(rows.labels, minlength=len(rows.classes))
     weights = class_weights(rows.class_weight, rows.classes, counts)
     of_rows = None if weights is None else weights.numpy()[rows.labels]
+    if rows.weights is not None:
+        of_rows = rows.weights if of_rows is None else of_rows * rows.weights
     fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, rows.labels, sample_weight=of_rows)
     weight, bias = fitted.coef_, fitted.intercept_
     if len(fitted.classes_) == 2:  # one row for two classes: the first one's is zero

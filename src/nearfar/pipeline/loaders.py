@@ -70,6 +70,8 @@ class Rows:
     """The target above which a pair is positive, unless an objective sets another threshold."""
     origin: NDArray[np.int64] | None = None
     """(n,) the row of the data that each row is made of; None: row i is row i."""
+    weights: NDArray[np.float32] | None = None
+    """(n,) how much each row counts in cross-entropy and in a fitted head; None: all the same."""
 
     @property
     def graded(self) -> bool:
@@ -120,7 +122,8 @@ def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None
         if row_type.has_text_scores:
             scores = np.array(records.scores, dtype=np.float32)
             return Rows(row_type, table, (), np.zeros(len(records), dtype=np.int64), scores)
-        return Rows(row_type, table, (), class_numbers(records, data.classes, row_type))
+        weights = None if records.weights is None else np.array(records.weights, dtype=np.float32)
+        return Rows(row_type, table, (), class_numbers(records, data.classes, row_type), weights=weights)
     texts, columns = distinct(records.texts)
     if row_type.views:
         columns = (columns[0], columns[0])
@@ -276,6 +279,7 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
         targets=rows.targets,
         groups=groups,
         augment=_augment(does, built, data, rows),
+        weights=rows.weights,
     )
 
 

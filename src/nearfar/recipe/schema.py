@@ -70,6 +70,10 @@ class Data:
     negative: Annotated[str | None, Key("The column with the negative of a triplet.")] = None
     query_id: Annotated[str | None, Key("The column with the query id, for ranking.")] = None
     doc_id: Annotated[str | None, Key("The column with the document id, for ranking.")] = None
+    weight: Annotated[
+        str | None,
+        Key("The column with the weight of each training row, for cross-entropy, logistic and nearest-center heads."),
+    ] = None
     scale: Annotated[
         tuple[float, ...] | None,
         Key("The lowest and the highest score or grade; others are refused, and unset means it is recognized."),

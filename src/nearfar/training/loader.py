@@ -44,6 +44,8 @@ class Loader:
     """For each column (n,) ids; texts with the same id are positives and never each other's negatives."""
     augment: Augment | None = None
     """Changes the texts of the last column before the encoder reads them."""
+    weights: NDArray[np.float32] | None = None
+    """(n,) how much each row counts in a cross-entropy; None: all the same."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -82,6 +84,7 @@ class Loader:
             columns=len(texts),
             targets=None if self.targets is None else torch.from_numpy(self.targets[read]),
             groups=None if self.groups is None else torch.from_numpy(np.stack([ids[read] for ids in self.groups])),
+            weights=None if self.weights is None else torch.from_numpy(self.weights[read]),
         )
 
     def place(self, rows: Rows, shown: int = 8) -> str:

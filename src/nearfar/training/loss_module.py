@@ -178,6 +178,8 @@ class Batch:
     """(columns, b) ids; texts with the same id are positives of each other."""
     task: str = ""
     """The task of these rows, where there are several."""
+    weights: Tensor | None = None
+    """(b,) how much each row counts in a cross-entropy; None: all the same."""
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
@@ -187,6 +189,7 @@ class Batch:
             labels=self.labels.to(device),
             targets=None if self.targets is None else self.targets.to(device),
             groups=None if self.groups is None else self.groups.to(device),
+            weights=None if self.weights is None else self.weights.to(device),
         )
 
 
@@ -387,7 +390,9 @@ def _logits(encoded: _Encoded) -> Pieces:
         raise SettingError("this objective needs a class head, and the model has none.")
     targets = batch.targets if task.graded else tiled(batch.labels, len(logits) // len(batch.labels))
     assert targets is not None
-    return {"logits": logits.float(), "truth": targets}
+    weights = batch.weights
+    counts = {} if weights is None else {"row_weights": tiled(weights, len(logits) // len(weights))}
+    return {"logits": logits.float(), "truth": targets, **counts}
 
 
 def _text(encoded: _Encoded) -> Pieces:
@@ -467,7 +472,10 @@ def _grouped_arguments(pieces: Pieces) -> Arguments:
 
 
 _ARGUMENTS: dict[View, Callable[[Pieces], Arguments]] = {
-    "logits": lambda pieces: ((pieces["logits"], pieces["truth"]), {}),
+    "logits": lambda pieces: (
+        (pieces["logits"], pieces["truth"]),
+        {"weights": pieces["row_weights"]} if "row_weights" in pieces else {},
+    ),
     "text": lambda pieces: ((pieces["text"], pieces["labels"]), {}),
     "tokens": lambda pieces: ((pieces["tokens"], pieces["token_labels"]), {}),
     "padded-tokens": lambda pieces: ((pieces["padded_tokens"], pieces["padded_labels"]), {}),
