@@ -15,6 +15,7 @@ import nearfar
 from nearfar.errors import DataError, SettingError
 from nearfar.pipeline import train
 from nearfar.recipe import build_recipe
+from nearfar.recipe.tasks import read_task_recipe
 
 TEXTS = ["where is my parcel", "the parcel is late", "i was charged twice", "the invoice is wrong"] * 3
 LABELS = ["delivery", "delivery", "payment", "payment"] * 3
@@ -88,3 +89,14 @@ def test_weights_that_nothing_reads_are_refused():
         classifier(objective="supcon", head="neighbors").fit(TEXTS, LABELS, sample_weight=WEIGHTS)
     with pytest.raises(SettingError, match="texts with one class each"):
         classifier(task="scores").fit(TEXTS, WEIGHTS, sample_weight=WEIGHTS)
+
+
+def test_tasks_refuse_weights(tmp_path):
+    """They would not be read."""
+    rows = "".join(f"{text},{label},1\n" for text, label in zip(TEXTS, LABELS, strict=True))
+    (tmp_path / "train.csv").write_text(f"text,label,trust\n{rows}")
+    (tmp_path / "tasks.toml").write_text(
+        '[encoder]\nname = "toy"\n[[task]]\nname = "a"\n[task.data]\ntrain = "train.csv"\nweight = "trust"\n'
+    )
+    with pytest.raises(SettingError, match=r"task 'a': data\.weight is for a recipe without"):
+        train(read_task_recipe(tmp_path / "tasks.toml"), tmp_path / "model")

@@ -186,8 +186,9 @@ def read_task(recipe: TaskRecipe, task: Task, memory: Mapping[str, object] | Non
     head = task.head.kind
     plain = replace(recipe.plain(task), objective=CosineMSE() if head == "cosine" else Auto())
     try:
-        if plain.data.corpus is not None:
-            raise SettingError("data.corpus is for a recipe without [[task]] tables; leave it out.")
+        for key in ("corpus", "weight"):
+            if getattr(plain.data, key) is not None:
+                raise SettingError(f"data.{key} is for a recipe without [[task]] tables; leave it out.")
         data = read_data(plain, memory, measured=False)  # tasks have measures of their own: check_measured
     except SettingError as error:
         raise SettingError(f"task {task.name!r}: {error}") from None
