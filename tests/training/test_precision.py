@@ -49,7 +49,6 @@ def test_units_must_also_be_faster_by_a_margin(single, half, expected):
     assert MARGIN == 1.2
     assert chosen == expected
     assert "AVX512-BF16" in reason
-    assert f"{1e3 * half:.1f} ms in bf16, {1e3 * single:.1f} ms in fp32" in reason
 
 
 def test_the_probe_measures_on_this_machine():

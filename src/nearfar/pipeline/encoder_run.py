@@ -253,8 +253,8 @@ class EncoderRun:
             evaluate_at_start=not data.row_type.has_head or recipe.training.keep_untrained is True,
         )
         trial = try_out(module, loader, settings, {"": recipe.batches.size or 1}, self.accelerator)
-        if trial.frozen:
-            notes.append(f"weights that this objective does not use stay as they are: {', '.join(trial.frozen[:4])}")
+        if unused := [name for name in trial.frozen if ".pooler." not in name]:  # many encoders have one for nothing
+            notes.append(f"weights that this objective does not use stay as they are: {', '.join(unused[:4])}")
         plan, limit = plan_run(loader, recipe.training), recipe.training.max_steps
         stop = "" if limit is None else f", at most {counted(limit, 'step')}"
         line = (

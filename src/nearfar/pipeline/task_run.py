@@ -235,8 +235,8 @@ class TasksRun:
         )
         sizes = {task.name: task.batch_size or recipe.batches.size for task in recipe.task}
         trial = try_out(module, loader, settings, sizes, self.accelerator)
-        if trial.frozen:
-            notes.append(f"weights that no task uses stay as they are: {', '.join(trial.frozen[:4])}")
+        if unused := [name for name in trial.frozen if ".pooler." not in name]:  # many encoders have one for nothing
+            notes.append(f"weights that no task uses stay as they are: {', '.join(unused[:4])}")
         plan = plan_run(loader, training)
         lines = _batches(schedule, epochs, loader.mixed)
         lines.append(f"{_how(recipe)}; {counted(epochs, 'epoch')}; {counted(plan.steps, 'step')}{trial.estimate}")

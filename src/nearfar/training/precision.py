@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+logger = logging.getLogger(__name__)
 Precision = Literal["fp32", "bf16"]
 MARGIN = 1.2
 """How many times as fast bf16 must be in the probe: half of a step is no matrix product and gains nothing."""
@@ -46,10 +48,10 @@ def choose_precision(
     if found is None:
         return "fp32", "the processor has no bf16 units"
     single, half = _agreed(*(probe or measure_products)())
-    measured = f"matrix products took {1e3 * half:.1f} ms in bf16, {1e3 * single:.1f} ms in fp32"
+    logger.info("matrix products took %.1f ms in bf16, %.1f ms in fp32", 1e3 * half, 1e3 * single)
     if single >= MARGIN * half:
-        return "bf16", f"the processor has {found}; {measured}"
-    return "fp32", f"the processor has {found}, but it is not {MARGIN:g} times as fast: {measured}"
+        return "bf16", f"the processor has {found}"
+    return "fp32", f"the processor has {found}, but it is not {MARGIN:g} times as fast"
 
 
 def cpu_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
