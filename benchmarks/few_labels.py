@@ -220,7 +220,8 @@ def train_and_test(train: Path, test: Path) -> Line:
     """``nearfar train FILE --out FOLDER`` without a setting, and the saved model on the test texts."""
     import torch
 
-    from nearfar import __version__, load
+    from nearfar import __version__
+    from nearfar.encoding import load
     from nearfar.pipeline import train as train_recipe
     from nearfar.recipe import build_recipe
 

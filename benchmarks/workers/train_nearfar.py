@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, rss_mb, scores, threads
 from benchmarks.workers.similarity import spearman
-from nearfar import load
+from nearfar.encoding import load
 from nearfar.pipeline import train
 from nearfar.recipe import build_recipe
 from nearfar.training import Callback

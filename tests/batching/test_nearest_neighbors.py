@@ -220,5 +220,5 @@ def test_without_faiss_the_extra_is_named(monkeypatch):
     """Installed separately: the message says how."""
     monkeypatch.setitem(sys.modules, "faiss", None)
 
-    with pytest.raises(SettingError, match=r"pip install 'nearfar\[pairs\]'"):
+    with pytest.raises(SettingError, match=r"pip install faiss-cpu"):
         NearestNeighbors(group=2).groups(points(9), np.random.default_rng(1))

@@ -396,7 +396,7 @@ def test_the_folder_may_come_from_the_environment(monkeypatch):
         (("--suite", "sts"), "--data FOLDER"),
         (("sts.jsonl", "--data", "data"), "--data is the folder of --suite"),
         (("sts.jsonl", "--suite", "sts", "--data", "data"), "sts.jsonl has no part in it"),
-        (("--suite", "sts", "--data", "data", "--corpus", "x"), "--corpus says nothing to --suite"),
+        (("--suite", "sts", "--data", "data", "--corpus", "x"), "--corpus and --suite are different evaluations"),
         (("--suite", "sts", "--data", "nowhere"), "nowhere: there is no such folder"),
         (("--suite", "sts", "--data", "trained"), "holds no data set of the suite sts"),
         (("--suite", "stss", "--data", "data"), "--suite is sts or all"),

@@ -82,8 +82,8 @@ def test_pooler_is_what_the_encoder_made():
 
 def test_unknown_poolings_and_shapes_that_do_not_fit_are_refused():
     """The messages name what fits."""
-    assert POOLINGS == ("first", "mean", "pooler")
-    with pytest.raises(SettingError, match="one of first, mean, pooler, got 'max'"):
+    assert POOLINGS == ("first", "mean", "pooler", "last")
+    with pytest.raises(SettingError, match="one of first, mean, pooler, last, got 'max'"):
         pool("max", torch.zeros(2, 3, 4), torch.ones(2, 3))
     with pytest.raises(ShapeError, match=r"mask must be \(b, l\) with l = 3 as in states, got shape \(2, 5\)"):
         pool("mean", torch.zeros(2, 3, 4), torch.ones(2, 5))

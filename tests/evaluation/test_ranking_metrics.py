@@ -211,5 +211,5 @@ def test_no_rows_and_uneven_rows_are_refused():
 def test_without_pytrec_eval_the_extra_is_named(monkeypatch):
     """The remedy is one command."""
     monkeypatch.setitem(sys.modules, "pytrec_eval", None)
-    with pytest.raises(SettingError, match=r"pip install 'nearfar\[pairs\]'"):
+    with pytest.raises(SettingError, match=r"pip install pytrec-eval-terrier"):
         ranking_report(["q"], ["a"], np.array([1]), np.array([0.1]))

@@ -20,7 +20,6 @@ from nearfar.data.values import label_of
 from nearfar.errors import MEMORY, DataError, Problem, SettingError
 from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
-from nearfar.estimators.fitting import column_keys, recipe_of, train_folder
 from nearfar.estimators.folder import ModelFolder
 from nearfar.estimators.rows import (
     Labels,
@@ -35,6 +34,7 @@ from nearfar.estimators.rows import (
     target_type,
     with_weights,
 )
+from nearfar.estimators.trainer import column_keys, recipe_of, train_folder
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from nearfar.data import Layout, Records, RowType, read_memory, row_type_of
 from nearfar.errors import MEMORY, DataError, Problem, SettingError
 from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
-from nearfar.estimators.fitting import recipe_of, train_folder
 from nearfar.estimators.rows import encoder_rows, is_table, labeled_rows, read_texts
+from nearfar.estimators.trainer import recipe_of, train_folder
 
 logger = logging.getLogger(__name__)
 

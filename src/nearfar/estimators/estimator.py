@@ -15,8 +15,8 @@ from sklearn.exceptions import NotFittedError
 
 from nearfar.data import Layout
 from nearfar.errors import SettingError
-from nearfar.estimators.fitting import KEYS, layout_of
 from nearfar.estimators.folder import ModelFolder
+from nearfar.estimators.trainer import KEYS, layout_of
 from nearfar.files import write_atomic
 from nearfar.recipe import Recipe, read_recipe
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from nearfar.data import Layout, Records, read_memory
 from nearfar.errors import MEMORY, RecipeError, SettingError
 from nearfar.estimators.display import Chart, Page, interval_chart
-from nearfar.estimators.fitting import KEYS, layout_of, seed_of
 from nearfar.estimators.folder import ModelFolder
-from nearfar.estimators.loading import load
 from nearfar.estimators.rows import LabelType, encoder_rows, is_table, label_type, labeled_rows, target_type
+from nearfar.estimators.saved_model import load
+from nearfar.estimators.trainer import KEYS, layout_of, seed_of
 from nearfar.experiments.study_schema import Contender, DataTable, Study, StudyTable, Values, check_contender, with_key
 from nearfar.recipe import Override
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.data import Layout, named_splits
 from nearfar.errors import MEMORY, SettingError
-from nearfar.estimators.fitting import shown, train_folder, warn_if_interrupted
 from nearfar.estimators.folder import ModelFolder
-from nearfar.estimators.loading import load
 from nearfar.estimators.rows import is_table, target_type
+from nearfar.estimators.saved_model import load
+from nearfar.estimators.trainer import shown, train_folder, warn_if_interrupted
 from nearfar.recipe import Override, Recipe, build_recipe, read_recipe, resolve_paths
 from nearfar.recipe.tasks import TaskRecipe, build_task_recipe, has_tasks, read_task_recipe
 
