@@ -218,8 +218,16 @@ def test_a_study_that_was_killed_again_and_again_ends_as_if_it_had_not(undisturb
         assert len(finished(study)) < 6, f"round {round_} came too late"
     driver = PreloadedCommand("study", "run", file, "--workers", "2")
     begun = sum(entry["event"] == "started" for entry in events(study))
-    wait_for(study, begun + 1, "started", driver)
-    victim = int(str([entry for entry in events(study) if entry["event"] == "started"][-1]["process"]))
+    while True:  # until a process is held in the middle of a trial, which takes some hundredths of a second
+        begun += 1
+        wait_for(study, begun, "started", driver)
+        trial = [entry for entry in events(study) if entry["event"] == "started"][begun - 1]
+        victim = int(str(trial["process"]))
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(0.3)
+        if trial["id"] not in finished(study):
+            break
+        os.kill(victim, signal.SIGCONT)
     kill(victim)
     _, told = driver.communicate(timeout=300)
     assert driver.returncode == 0, told

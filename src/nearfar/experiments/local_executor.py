@@ -52,11 +52,13 @@ class _Worker:
         """Stop it at once, with all it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        try:
+            self.process.wait()
+        finally:
+            for pipe in (self.process.stdin, self.process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
     def answers(self, piece: bytes) -> list[Outcome]:
         """The whole lines that it has written, with this piece."""
@@ -161,8 +163,12 @@ class _Pool:
             self.start(place)
 
     def stop(self, place: int) -> None:
-        self.selector.unregister(self.workers[place].output)
-        self.workers.pop(place).end()
+        worker = self.workers.pop(place)
+        try:
+            with contextlib.suppress(KeyError):  # an interrupt came before it was registered
+                self.selector.unregister(worker.output)
+        finally:
+            worker.end()
 
 
 def _start(study: Path, place: int, threads: int) -> _Worker:
