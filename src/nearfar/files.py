@@ -61,6 +61,16 @@ def atomic_folder(path: Path, temporary: Path) -> Iterator[Path]:
         raise
 
 
+def part_of(target: Path) -> Path:
+    """The file of an output that is filled from top to bottom, while it is incomplete."""
+    return target.with_name(f"{target.name}.part")
+
+
+def progress_of(target: Path) -> Path:
+    """The file that records how much of such an output is done."""
+    return target.with_name(f"{target.name}.part.json")
+
+
 def flush(path: Path) -> None:
     """Return when a file or a folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)

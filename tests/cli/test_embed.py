@@ -25,8 +25,9 @@ from nearfar.cli.progress import EmbeddingProgress
 from nearfar.data import Layout, read, readers, table
 from nearfar.encoding import Model
 from nearfar.encoding import load as open_model
-from nearfar.encoding.vectors import ORIGIN, VectorFile, header, part_of, progress_of
+from nearfar.encoding.vectors import ORIGIN, VectorFile, header
 from nearfar.errors import DataError, OutputError
+from nearfar.files import part_of, progress_of
 
 load = open_model
 """As it is before the tests put a model that is open already in its place."""

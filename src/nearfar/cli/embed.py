@@ -40,7 +40,8 @@ def embed(
     from nearfar.data import Layout
     from nearfar.encoding import load
     from nearfar.encoding.predictor import predictor_of
-    from nearfar.encoding.vectors import VectorFile, fingerprint, header, part_of, progress_of
+    from nearfar.encoding.vectors import VectorFile, fingerprint, header
+    from nearfar.files import part_of, progress_of
 
     choice = handling(invalid)
     target = None if out == "-" else Path(out)

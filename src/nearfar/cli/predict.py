@@ -15,7 +15,7 @@ import typer
 
 from nearfar.cli import options
 from nearfar.errors import DataError, Interrupted, OutputError, Problem, SettingError, counted
-from nearfar.files import sha256_of
+from nearfar.files import part_of, sha256_of
 
 if TYPE_CHECKING:
     from nearfar.cli.windows import Survey, Windows
@@ -59,7 +59,7 @@ def predict(
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.data.sources import locate
-    from nearfar.data.writers import ending_of, line_of, part_of
+    from nearfar.data.writers import ending_of, line_of
     from nearfar.encoding.predictor import open_predictor
 
     choice = handling(invalid)

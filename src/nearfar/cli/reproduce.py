@@ -225,9 +225,9 @@ def _run(
     if options.vectors is not None:
         from nearfar.experiments.published.word_vectors import vector_rows
 
-        rows, told = vector_rows(table, data, options.vectors, lines)
-        notes += told
-        _say([f"note: {note}" for note in told])
+        rows, vector_notes = vector_rows(table, data, options.vectors, lines)
+        notes += vector_notes
+        _say([f"note: {note}" for note in vector_notes])
     _show(paper, table, lines, more, rows)
     notes += [str(problem) for problem in (*prepared.missing, *(one for problems in refused for one in problems))]
     write_text(out / RESULT, as_markdown(paper, table, lines, notes, more, rows))

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from nearfar.errors import OutputError, SettingError, counted, did_you_mean
-from nearfar.files import atomic, flush, is_full, lock, write_atomic
+from nearfar.files import atomic, flush, is_full, lock, part_of, progress_of, write_atomic
 
 FORMAT = 1
 _BATCH = 10_000
@@ -171,16 +171,6 @@ class RowFile:
                 f"{self.target}: {why}. {'Make room' if full else 'Fix that'} and continue with --resume: "
                 f"{self.done:,} of {counted(self.rows, 'row')} are safe in {self.part.name}."
             ) from cause
-
-
-def part_of(target: Path) -> Path:
-    """The file of the rows while it is incomplete."""
-    return target.with_name(f"{target.name}.part")
-
-
-def progress_of(target: Path) -> Path:
-    """The file that records how many of them are done."""
-    return target.with_name(f"{target.name}.part.json")
 
 
 def line_of(row: Values) -> bytes:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from nearfar.encoding.model import Model
 from nearfar.errors import OutputError, counted
-from nearfar.files import flush, free_bytes, is_full, lock, write_atomic
+from nearfar.files import flush, free_bytes, is_full, lock, part_of, progress_of, write_atomic
 
 FORMAT = 1
 DTYPE = np.dtype("<f4")
@@ -239,13 +239,3 @@ class VectorFile:
                 f"{self.target}: {why}. {'Make room' if full else 'Fix that'} and continue with --resume: "
                 f"{self.done:,} of {counted(self.shape[0], 'vector')} are safe in {self.part.name}."
             ) from cause
-
-
-def part_of(target: Path) -> Path:
-    """The file of the vectors while it is incomplete."""
-    return target.with_name(f"{target.name}.part")
-
-
-def progress_of(target: Path) -> Path:
-    """The file that records how many of them are done."""
-    return target.with_name(f"{target.name}.part.json")

@@ -1,4 +1,4 @@
-"""The conditions that contenders of a study are trained under: made equal where the study leaves them open, and told.
+"""The conditions that contenders of a study are trained under: made equal where the study leaves them open, and listed.
 
 What a recipe leaves open depends on its objective: batch size, epochs, head, pooling. Two contenders would then differ
 in more than what is compared. :func:`equal_conditions` gives all of them the same, and :func:`conditions_of` says of
@@ -237,8 +237,8 @@ def conditions_of(records: Sequence[Record]) -> Conditions:
             "optimizer steps": {name: _range(each) for name, each in by_contender.items() if each},
             **differing,
         }
-    told = {key: {name: value.replace('"', "") for name, value in each.items()} for key, each in differing.items()}
-    return Conditions(tuple(_shared(trained, steps, differing)), {**told, **_kinds(done)})
+    shown = {key: {name: value.replace('"', "") for name, value in each.items()} for key, each in differing.items()}
+    return Conditions(tuple(_shared(trained, steps, differing)), {**shown, **_kinds(done)})
 
 
 def _with_pooling(recipe: Mapping[str, Any]) -> dict[str, Any]:
