@@ -36,7 +36,7 @@ def test_equal_weights_change_nothing_and_others_do(objective):
 
 
 def test_fitted_heads_weigh_texts_as_scikit_learn_does():
-    """On the vectors of the same encoder; a center is the weighted mean, and texts of weight 0 are left out."""
+    """On the vectors of the same encoder; texts of weight 0 are left out."""
     fitted = classifier(objective="supcon", head="logistic").fit(TEXTS, LABELS, sample_weight=WEIGHTS)
     vectors = fitted.embed(TEXTS)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -44,6 +44,17 @@ def test_fitted_heads_weigh_texts_as_scikit_learn_does():
     theirs = LogisticRegression(C=10.0, max_iter=1_000)
     theirs.fit(vectors[counts], np.array(LABELS)[counts], sample_weight=np.array(WEIGHTS)[counts])
     assert np.abs(fitted.predict_proba(TEXTS) - theirs.predict_proba(vectors)).max() < 1e-3
+
+
+def test_a_center_is_the_weighted_mean_of_its_class():
+    """Of the unit vectors of the trained encoder."""
+    fitted = classifier(objective="supcon", head="nearest-center").fit(TEXTS, LABELS, sample_weight=WEIGHTS)
+    vectors = fitted.embed(TEXTS)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    for number, name in enumerate(("delivery", "payment")):
+        own = np.array(LABELS) == name
+        expected = np.average(vectors[own], axis=0, weights=np.array(WEIGHTS)[own])
+        assert np.abs(fitted.model_.model.head.centers[number].numpy() - expected).max() < 1e-5
 
 
 def test_a_column_of_a_file_gives_the_same_weights_as_a_list(tmp_path):
