@@ -5,10 +5,14 @@
     python -m benchmarks.defaults table                   # what is there, as Markdown
 
 A cell is an encoder, a data set, a number of rows and an objective. In a cell the defaults and every setting of the
-search are trained on the development draw; then the defaults and the setting that was best there are trained on the
-other draws, which the table is of. So no number of the table was chosen by itself. Runs that are in benchmarks/defaults
-already are not repeated: the command can be stopped and started again, and several of them can share the work
-(--share 0/2 and --share 1/2).
+search are trained on the development draw. If the defaults reach 95 % of the best setting there, the cell is done: the
+best of several on one draw is favored, so the share can only be higher on average. Otherwise the defaults and the best
+setting are trained on two other draws, and the table is of these. Runs that are in benchmarks/defaults already are not
+repeated: the command can be stopped and started again, and several of them can share the work (--share 0/2 and
+--share 1/2).
+
+Not every combination is a cell. Each objective meets each number of rows, each number of classes and both kinds of
+encoder; large data sets are left to small encoders.
 
 Classes are scored by accuracy, pairs by the metric of their row type, plain texts by Spearman's correlation on STS-B.
 """
@@ -32,7 +36,7 @@ from benchmarks.tables import markdown
 from nearfar.data import Records, limit, per_class, read
 
 LINES = Path(__file__).with_name("defaults")
-TEST_ROWS = 300
+TEST_ROWS = 500
 DEVELOPMENT, DRAWS = 0, (10, 11)
 """The draw that settings are chosen on, and those they are compared on."""
 DEFAULT = "default"
@@ -100,12 +104,34 @@ def _halves(file: Path) -> tuple[Records, Records]:
 
 ENCODERS: dict[str, str] = {
     "minilm": "minilm",
+    "minilm-l3": str(ROOT.parent / "shared" / "models" / "paraphrase-minilm-l3"),
     "bert-tiny": str(ROOT.parent / "shared" / "models" / "bert-tiny-questions"),
     "tinybert": str(ROOT.parent / "shared" / "models" / "tinybert-ner"),
     "distilbert": str(ROOT.parent / "shared" / "models" / "distilbert-gec"),
 }
-"""A sentence encoder, and bodies of language models of three sizes."""
-SIZES = (100, 20, 1_000, 10_000)
+"""Two sentence encoders, and bodies of language models of three sizes."""
+SENTENCE_ENCODERS = ("minilm", "minilm-l3")
+DESIGN: dict[int, dict[str, tuple[str, ...]]] = {
+    100: {
+        "minilm": ("trec",),
+        "tinybert": ("trec", "banking77", "stsb", "mrpc", "duplicates", "ratings", "plain"),
+        "minilm-l3": ("banking77", "stsb", "mrpc", "duplicates", "ratings", "plain"),
+    },
+    20: {
+        "minilm-l3": ("mpqa", "trec", "banking20", "stsb", "mrpc", "duplicates", "ratings"),
+        "tinybert": ("mpqa", "trec", "banking20", "stsb", "mrpc", "duplicates", "ratings"),
+    },
+    1_000: {
+        "minilm-l3": ("mpqa", "banking20", "stsb", "mrpc", "duplicates", "ratings", "plain"),
+        "tinybert": ("mpqa", "banking77", "stsb", "mrpc", "duplicates", "ratings", "plain"),
+    },
+    10_000: {
+        "minilm-l3": ("mpqa",),
+        "bert-tiny": ("mpqa", "banking77", "stsb", "mrpc", "duplicates", "ratings", "plain"),
+    },
+}
+"""Which encoder meets which data, by the number of rows."""
+SIZES = tuple(DESIGN)
 
 
 class Cell(NamedTuple):
@@ -129,17 +155,18 @@ class Run(NamedTuple):
 
 
 def cells(
-    encoders: Sequence[str] = ("minilm", "tinybert"), data: Sequence[str] = tuple(DATASETS),
-    sizes: Sequence[int] = SIZES, objectives: Sequence[str] = (),
+    encoders: Sequence[str] = tuple(ENCODERS), data: Sequence[str] = tuple(DATASETS), sizes: Sequence[int] = SIZES,
+    objectives: Sequence[str] = (),
 ) -> list[Cell]:  # fmt: skip
     """The cells in the order of their importance: small before large, classes before pairs."""
     return [
         Cell(encoder, name, rows, objective)
-        for group in (range(2, 100), range(1))
         for rows in sizes
-        for name in data
-        if DATASETS[name].classes in group and rows >= DATASETS[name].classes
-        for encoder in encoders
+        for classes in (True, False)
+        for encoder, names in DESIGN[rows].items()
+        if encoder in encoders
+        for name in names
+        if name in data and bool(DATASETS[name].classes) == classes
         for objective in DATASETS[name].objectives
         if not objectives or objective in objectives
     ]
@@ -147,13 +174,22 @@ def cells(
 
 def settings_of(cell: Cell) -> dict[str, Values]:
     """The defaults and the settings of the search, by their names: tables of a recipe."""
+    if cell.rows > 1_000:
+        pooling = "mean" if cell.objective in HEADED else None
+        return {
+            DEFAULT: {},
+            "1e-4 x 2 epochs": _epochs(1e-4, 2, pooling),
+            "3e-4 x 3 epochs": _epochs(3e-4, 3, pooling),
+            "2e-5 x 3 epochs": _epochs(2e-5, 3, pooling),
+        }
     short, long = (30, 80) if cell.rows < 1_000 else (60, 160)
     if cell.objective in HEADED:
+        rate, steps, name = (2e-4, short, "2e-4") if cell.encoder in SENTENCE_ENCODERS else (1e-4, 2 * long, "1e-4")
         return {
             DEFAULT: {},
             f"mean, 1e-4 x {short}": _setting(1e-4, short, pooling="mean"),
             f"mean, 5e-5 x {long}": _setting(5e-5, long, pooling="mean"),
-            f"mean, 1e-4 x {2 * long}": _setting(1e-4, 2 * long, pooling="mean"),
+            f"mean, {name} x {steps}": _setting(rate, steps, pooling="mean"),
             f"native, 1e-4 x {long}": _setting(1e-4, long, head_rate=1e-4),
         }
     return {
@@ -161,7 +197,7 @@ def settings_of(cell: Cell) -> dict[str, Values]:
         f"1e-4 x {short}": _setting(1e-4, short),
         f"1e-4 x {long}": _setting(1e-4, long),
         f"2e-4 x {short}": _setting(2e-4, short),
-        f"3e-5 x {long}": _setting(3e-5, long),
+        f"3e-5 x {short}": _setting(3e-5, short),
     }
 
 
@@ -170,6 +206,11 @@ def _setting(rate: float, steps: int, *, pooling: str | None = None, head_rate: 
     training: Values = {"learning_rate": rate, "max_steps": steps, "epochs": steps}  # as many epochs as there can be
     if head_rate is not None:
         return {"training": {**training, "head_learning_rate": head_rate}, "head": {"kind": "native"}}
+    return {"training": training, **({"encoder": {"pooling": pooling}} if pooling else {})}
+
+
+def _epochs(rate: float, epochs: int, pooling: str | None) -> Values:
+    training: Values = {"learning_rate": rate, "epochs": epochs}
     return {"training": training, **({"encoder": {"pooling": pooling}} if pooling else {})}
 
 
@@ -244,11 +285,16 @@ def best_setting(cell: Cell, scores: Mapping[Run, float]) -> str | None:
     return max(found, key=lambda name: found[name] or 0.0)
 
 
+def is_enough(cell: Cell, best: str, scores: Mapping[Run, float]) -> bool:
+    """Whether the defaults reach their share of the best setting on the very draw that it was chosen on."""
+    return scores[Run(cell, DEFAULT, DEVELOPMENT)] >= ENOUGH * scores[Run(cell, best, DEVELOPMENT)]
+
+
 def pending(cell: Cell, scores: Mapping[Run, float], draws: Sequence[int] = DRAWS) -> Iterator[Run]:
     """The runs of a cell that are not there yet, as far as they are known: the search before what it decides."""
     best = best_setting(cell, scores)
     wanted = [Run(cell, name, DEVELOPMENT) for name in settings_of(cell)]
-    if best is not None:
+    if best is not None and not is_enough(cell, best, scores):
         wanted += [Run(cell, name, draw) for draw in draws for name in dict.fromkeys((DEFAULT, best))]
     yield from (run for run in wanted if run not in scores)
 
@@ -295,12 +341,15 @@ def compared(scores: Mapping[Run, float], draws: Sequence[int] = DRAWS) -> list[
     found = []
     for cell in dict.fromkeys(run.cell for run in scores):
         best = best_setting(cell, scores)
+        if best is None:
+            continue
+        counted = (DEVELOPMENT,) if is_enough(cell, best, scores) else draws
         both = [
             (scores[Run(cell, DEFAULT, draw)], scores[Run(cell, best, draw)])
-            for draw in draws
-            if best is not None and Run(cell, DEFAULT, draw) in scores and Run(cell, best, draw) in scores
+            for draw in counted
+            if Run(cell, DEFAULT, draw) in scores and Run(cell, best, draw) in scores
         ]
-        if both and best is not None:
+        if both:
             default, other = (statistics.mean(side) for side in zip(*both, strict=True))
             found.append(Compared(cell, default, other, best, len(both)))
     return found
@@ -345,7 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     lines = Lines(options.results)
     wanted = cells(
-        options.encoder or ("minilm", "tinybert"), options.data or tuple(DATASETS), options.rows or SIZES,
+        options.encoder or tuple(ENCODERS), options.data or tuple(DATASETS), options.rows or SIZES,
         options.objective or (),
     )  # fmt: skip
     if options.what == "table":

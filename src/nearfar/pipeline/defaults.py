@@ -62,7 +62,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
             "fitted afterwards"
         )
     notes += _imbalance(objective, head, data) if data.row_type.has_classes else []
-    encoder = _encoder(recipe.encoder, does, head) if data.row_type.has_head else _encoder(recipe.encoder, does)
+    encoder = _encoder(recipe.encoder, does, head, data) if data.row_type.has_head else _encoder(recipe.encoder, does)
     training = _training(recipe.training, does, data, batches)
     chosen = replace(
         recipe,
@@ -161,7 +161,9 @@ def _objective(recipe: Recipe, data: RunData) -> tuple[Objective, list[str]]:
     return table(**settings), [f"objective: {name}, because {reason}; --objective chooses another"]
 
 
-def _encoder(encoder: Encoder, does: Capabilities, head: HeadKind | None = None) -> Encoder:
+def _encoder(
+    encoder: Encoder, does: Capabilities, head: HeadKind | None = None, data: RunData | None = None
+) -> Encoder:
     if does.counts_padding and encoder.fast:
         raise SettingError(
             "objective.padding counts padding tokens, which the fast path has not: set encoder.fast = false."
@@ -174,8 +176,11 @@ def _encoder(encoder: Encoder, does: Capabilities, head: HeadKind | None = None)
         )
     if does.trains_head and pooling is None and head is not None and head != "native":
         pooling = stated_pooling(encoder.name)
-        if head != "trained":
-            pooling = pooling or "mean"  # the head that is fitted and the one that trains see one vector
+        few = data is not None and are_few(len(data.train), len(data.classes))
+        if (
+            few or head != "trained"
+        ):  # few texts do not train the first token; a fitted head sees what the trained one does
+            pooling = pooling or "mean"
     return replace(encoder, pooling=pooling, max_length=encoder.max_length or does.defaults.max_length)
 
 
