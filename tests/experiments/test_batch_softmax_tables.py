@@ -102,8 +102,8 @@ def test_settings_that_only_the_new_rows_have():
     assert (simcse.untrained, antique.recipe(simcse).encoder.pooling) == ("as-is", "pooler")
 
 
-def test_the_learning_rate_and_the_best_of_five_are_chosen_on_dev(tmp_path):
-    """Appendix A: from {5e-6, 1e-5, 2e-5, 3e-5} on dev, and the best of five runs on dev."""
+def test_the_learning_rate_mu_and_the_best_of_five_are_chosen_on_dev(tmp_path):
+    """Appendix A: rates from {5e-6, 1e-5, 2e-5, 3e-5}, μ from {0.1, 0.5, 0.9}, and the best of five runs on dev."""
     rows = [{"text_a": f"this is {n}", "text_b": f"that is {n}", "score": float(n % 6)} for n in range(30)]
     (tmp_path / "stsb").mkdir()
     for split in ("train", "dev", "test"):
@@ -120,7 +120,11 @@ def test_the_learning_rate_and_the_best_of_five_are_chosen_on_dev(tmp_path):
         if name == "best-of-five":
             assert set(searches.values()) == {None}
             continue
-        for search in searches.values():
+        for contender, search in searches.items():
             assert search is not None
             assert (search.method, search.dev) == ("grid", "recipe")
-            assert search.space == {"training.learning_rate": (5e-6, 1e-5, 2e-5, 3e-5)}
+            space = dict(search.space)
+            weights = space.pop("objective.weights", ())
+            assert space == {"training.learning_rate": (5e-6, 1e-5, 2e-5, 3e-5)}
+            assert [mu["bsc"] for mu in weights] == ([0.1, 0.5, 0.9] if contender == "combo" else [])
+            assert all(sum(mu.values()) == 1 for mu in weights)

@@ -46,6 +46,23 @@ def test_a_grid_tries_every_point_and_takes_the_best_by_the_inner_folds(tmp_path
     assert record.recipe["training"]["learning_rate"] == record.settings["training.learning_rate"]
 
 
+def test_a_grid_tries_tables_which_set_several_keys_at_once(tmp_path):
+    """The weights of a sum are chosen together: Optuna knows no tables, so it chooses their places."""
+    tables = [{"one": 0.1, "two": 0.9}, {"one": 0.9, "two": 0.1}]
+    blend = (
+        '[contender.objective]\nname = "blend"\n[contender.objective.parts]\n'
+        'one = { name = "supcon" }\ntwo = { name = "cross-entropy" }\n'
+        '[contender.search]\nmethod = "grid"\nfolds = 2\n'
+        '[contender.search.space]\n"objective.weights" = [{ one = 0.1, two = 0.9 }, { one = 0.9, two = 0.1 }]\n'
+    )
+    study = small_study(tmp_path, ('objective = { name = "cross-entropy" }', blend))
+    trial = next(iter(plan_study(read_study(study)).trials.values()))
+    record = outcome(trial, tmp_path / "scratch")
+    tried = [point["settings"]["objective.weights"] for point in record.searched]
+    assert sorted(tried, key=lambda table: table["one"]) == tables
+    assert record.recipe["objective"]["weights"] == record.settings["objective.weights"]
+
+
 def test_the_test_rows_have_no_part_in_choosing(tmp_path, monkeypatch):
     """With wrong texts in all test rows, the points, their scores and the choice are the same to the bit.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nearfar.errors import OutputError, counted
 from nearfar.files import flush_tree
 
-Setting: TypeAlias = str | int | float | bool
+Setting: TypeAlias = str | int | float | bool | dict[str, float]
 Settings: TypeAlias = dict[str, Setting]
 """Dotted recipe keys to values."""
 Files: TypeAlias = dict[str, bytes]

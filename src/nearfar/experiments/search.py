@@ -293,7 +293,7 @@ def _sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
     import optuna
 
     if search.method == "grid":
-        grid = {key: list(values) for key, values in search.space.items() if not isinstance(values, Range)}
+        grid = {key: _categories(values) for key, values in search.space.items() if not isinstance(values, Range)}
         return optuna.samplers.GridSampler(grid, seed=seed)
     if search.method == "random":
         return optuna.samplers.RandomSampler(seed=seed)
@@ -302,7 +302,17 @@ def _sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
 
 def _suggest(suggestions: optuna.Trial, key: str, values: Choices) -> Setting:
     if not isinstance(values, Range):
-        return cast(Setting, suggestions.suggest_categorical(key, list(values)))
+        chosen = suggestions.suggest_categorical(key, _categories(values))
+        return values[cast(int, chosen)] if _has_tables(values) else cast(Setting, chosen)
     if isinstance(values.low, int) and isinstance(values.high, int):
         return suggestions.suggest_int(key, values.low, values.high, log=values.log)
     return suggestions.suggest_float(key, values.low, values.high, log=values.log)
+
+
+def _categories(values: tuple[Setting, ...]) -> list[Any]:
+    """What Optuna chooses from: the values, or where tables are among them, which it does not take, their places."""
+    return list(range(len(values))) if _has_tables(values) else list(values)
+
+
+def _has_tables(values: tuple[Setting, ...]) -> bool:
+    return any(isinstance(value, dict) for value in values)

@@ -131,7 +131,8 @@ class Range:
     log: Annotated[bool, Key("Whether their logarithms are drawn evenly.")] = False
 
 
-Choices: TypeAlias = tuple[str | int | float | bool, ...] | Range
+Choices: TypeAlias = tuple[str | int | float | bool | dict[str, float], ...] | Range
+"""Values to choose from; a table sets several keys at once, such as the weights of a blend."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,10 @@ class Search:
             below=1,
         ),
     ] = None
-    space: Annotated[dict[str, Choices], Key("Recipe keys to a list of values, or to { low, high, log }.")]
+    space: Annotated[
+        dict[str, Choices],
+        Key("Recipe keys to a list of values (numbers, strings or tables), or to { low, high, log }."),
+    ]
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Search:
