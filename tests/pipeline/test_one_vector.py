@@ -17,6 +17,7 @@ from tests.encoding.conftest import tiny as tiny
 from tests.training.runs import write_texts
 
 from nearfar.encoding import load, tokenize
+from nearfar.pipeline import defaults
 from nearfar.pipeline import train as train_recipe
 from nearfar.pipeline.encoder_run import EncoderRun, plan_encoder_run
 from nearfar.recipe import build_recipe
@@ -69,8 +70,9 @@ def supcon_by_the_book(z: torch.Tensor, labels: list[int], tau: float) -> float:
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "xlnet"])
 @pytest.mark.parametrize("name", ["cross-entropy+supcon", "label-aware"])
-def test_on_raw_encoders_both_read_the_class_token(tmp_path, tiny: Tiny, family, name):
+def test_on_raw_encoders_both_read_the_class_token(tmp_path, tiny: Tiny, family, name, monkeypatch):
     """The architecture's own head reads the first token, XLNet's the last; so does what compares texts (Gunel et al.)."""
+    monkeypatch.setattr(defaults, "are_few", lambda *_: False)
     run = opened(tmp_path, str(tiny(family)), {"name": name})
     parts, states, mask, logits = parts_of(run)
     labels = run.rows["train"].labels.tolist()
@@ -122,6 +124,12 @@ def test_on_sentence_encoders_both_read_the_pooled_vector(tmp_path, tiny: Tiny, 
     rates = run.prepare(0).settings.rates
     assert rates["head"] == pytest.approx(100 * rates["encoder"])
     assert any("the mean of the tokens, as the encoder pools" in note for note in run.notes)
+
+
+def test_few_texts_on_a_raw_encoder_are_read_by_their_mean(tmp_path, tiny: Tiny):
+    """So few texts do not teach the architecture's own head; docs/why/defaults.md has the comparison."""
+    run = opened(tmp_path, str(tiny("bert")), {"name": "cross-entropy+supcon"})
+    assert (run.model.native, run.model.pooling) == (False, "mean")
 
 
 @pytest.mark.parametrize("objective", [{"name": "cross-entropy"}, {"name": "triple-entropy"}])

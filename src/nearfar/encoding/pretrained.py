@@ -124,16 +124,19 @@ def find(name: str, *, token: str | None = None) -> Source:
     return _described(name, download(repository, revision=revision or None, token=token))
 
 
-def stated_pooling(name: str) -> Pooling | None:
-    """The pooling of a sentence encoder; None for other encoders, and for classifiers, which have a head to go on with.
+def stated_pooling(name: str, *, otherwise: Pooling | None = None) -> Pooling | None:
+    """The pooling of a sentence encoder, or ``otherwise`` for a pretrained encoder that states none.
+
+    None for classifiers, which have a head to go on with, and for the toy encoder.
 
     >>> stated_pooling("toy") is None
     True
     """
     source = find(name)
-    if source.pooling is None or not source.location or labels_of(open_config(source)) is not None:
+    pooling = source.pooling or otherwise
+    if pooling is None or not source.location or labels_of(open_config(source)) is not None:
         return None
-    return source.pooling
+    return pooling
 
 
 def _neighbors(folder: Path) -> list[str]:

@@ -175,12 +175,10 @@ def _encoder(
             f'"{pooling}": leave one of them out.'
         )
     if does.trains_head and pooling is None and head is not None and head != "native":
-        pooling = stated_pooling(encoder.name)
         few = data is not None and are_few(len(data.train), len(data.classes))
-        if (
-            few or head != "trained"
-        ):  # few texts do not train the first token; a fitted head sees what the trained one does
-            pooling = pooling or "mean"
+        pooling = stated_pooling(encoder.name, otherwise="mean" if few else None)
+        if head != "trained":
+            pooling = pooling or "mean"  # the head that is fitted and the one that trains see one vector
     return replace(encoder, pooling=pooling, max_length=encoder.max_length or does.defaults.max_length)
 
 
