@@ -70,7 +70,7 @@ def run_one(data: str, name: str, seed: int, fold: int, settings: argparse.Names
             "data": {"train": str(folder / "train.jsonl"), "test": str(folder / "test.jsonl"), "dev": 0},
             "encoder": {"pooling": settings.pooling, "max_length": 128},
             "batches": {"size": 32},
-            "training": {"epochs": settings.epochs, "learning_rate": settings.rate},
+            "training": {"epochs": settings.epochs, "learning_rate": settings.rate, "estimate": False},
             **RECIPES[name],
         }
         began = time.process_time()

@@ -245,7 +245,7 @@ def measure(run: Run, source: Path) -> Line:
         "encoder": {"name": ENCODERS[cell.encoder], **given.get("encoder", {})},
         "objective": {"name": cell.objective},
         "head": given.get("head", {}),
-        "training": {"precision": PRECISION, **given.get("training", {})},
+        "training": {"precision": PRECISION, "estimate": False, **given.get("training", {})},
     }
     with tempfile.TemporaryDirectory(prefix="nearfar-defaults-") as scratch:
         began = time.process_time()

@@ -79,7 +79,11 @@ def nearfar(folder: Path, encoder: str) -> dict[str, Any]:
     from nearfar.pipeline import train
     from nearfar.recipe import build_recipe
 
-    values = {"data": {"train": str(folder / "train.jsonl"), "dev": 0}, "encoder": {"name": encoder}}
+    values = {
+        "data": {"train": str(folder / "train.jsonl"), "dev": 0},
+        "encoder": {"name": encoder},
+        "training": {"estimate": False},
+    }
     began = time.perf_counter()
     train(build_recipe(values, where="multi_label"), folder / "model", overwrite=True)
     seconds = time.perf_counter() - began

@@ -83,8 +83,8 @@ def processor_time(found: Sequence[Pair]) -> str:
         return ""
     count, processor = sum(time is not None for time in times), same[0].ours["machine"].partition(",")[0]
     return (
-        f"A whole run takes {number(known.median)} times less processor time (median of {count} draws that both ran "
-        f"on one thread of the same {processor}). "
+        f"A whole run, without the estimate of its accuracy, takes {number(known.median)} times less processor time "
+        f"(median of {count} draws that both ran on one thread of the same {processor}). "
     )
 
 

@@ -51,6 +51,10 @@ def train(
     max_length: Annotated[int | None, typer.Option(help="Tokens at which a text is truncated.")] = None,
     pooling: Annotated[str | None, typer.Option(help="first, mean or pooler.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    estimate: Annotated[
+        bool | None,
+        typer.Option("--estimate/--no-estimate", help="Whether to end with how good the model is on new texts."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any recipe key, e.g. training.warmup=0.1.")
@@ -81,6 +85,7 @@ def train(
         ("encoder.max_length", "--max-length", max_length),
         ("encoder.pooling", "--pooling", pooling),
         ("training.precision", "--precision", precision),
+        ("training.estimate", "--estimate" if estimate else "--no-estimate", estimate),
         ("seed", "--seed", seed),
     )
     if resume and overwrite:
@@ -115,6 +120,8 @@ def show_summary(summary: Summary, console: Console) -> None:
             console.print(report_table(report, f"{split}: {report.rows:,} rows"))
         else:
             console.print(task_table(split, reports, summary.metrics))
+    if summary.estimate is not None:
+        console.print(str(summary.estimate), highlight=False, soft_wrap=True)
     if summary.progress is not None and summary.progress.best is not None:
         score = "the best on the dev rows" if one_task else "the best mean on the dev rows"
         console.print(f"kept {_kept(summary, summary.progress.best['step'], score)}", highlight=False)

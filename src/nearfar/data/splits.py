@@ -64,8 +64,11 @@ def holdout(records: Records, fraction: float, *, seed: int, name: str = "dev") 
     return [row for row in range(len(records)) if row not in chosen], sorted(chosen)
 
 
-def folds(records: Records, k: int, *, seed: int) -> list[tuple[list[int], list[int]]]:
-    """``k`` pairs of training and test indices; each row is in one test set."""
+def folds(records: Records, k: int, *, seed: int, every_class: bool = True) -> list[tuple[list[int], list[int]]]:
+    """``k`` pairs of training and test indices; each row is in one test set.
+
+    With ``every_class``, classes whose rows are all in one fold are refused: they cannot be trained on.
+    """
     if k < 2:
         raise SettingError(f"the number of folds must be at least 2, not {k}; try 5")
     groups = _groups(records)
@@ -84,7 +87,8 @@ def folds(records: Records, k: int, *, seed: int) -> list[tuple[list[int], list[
             total[fold] += len(group)
             for row in group:
                 fold_of[row] = fold
-    _check_classes(records, fold_of)
+    if every_class:
+        _check_classes(records, fold_of)
     rows = range(len(records))
     return [
         ([row for row in rows if fold_of[row] != fold], [row for row in rows if fold_of[row] == fold])

@@ -38,6 +38,7 @@ from nearfar.files import flush_tree, remove
 
 FORMAT = 1
 EXTRAS = "nearfar.safetensors"
+README = "README.md"
 OPTIONAL = (EXTRAS, "2_Dense", "3_Dense", "2_Normalize", "3_Normalize", "4_Normalize")
 """Parts of the layout that not every model has; those of an earlier model are removed."""
 
@@ -107,7 +108,7 @@ def save(
     if extras:
         save_tensors(extras, staging / EXTRAS)
     _write_sentence_transformers(staging, model, card)
-    (staging / "README.md").write_text(readme, encoding="utf-8")
+    (staging / README).write_text(readme, encoding="utf-8")
     _write_json(staging / CARD, asdict(card))
     for path in staging.rglob("*"):
         if path.is_file():

@@ -45,6 +45,7 @@ SHOWN = 12
 
 if TYPE_CHECKING:
     from nearfar.encoding import Model
+    from nearfar.evaluation.estimate import Estimate
     from nearfar.training import Callback
 
 
@@ -69,6 +70,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         max_length: tokens at which a text is truncated.
         pooling: ``"first"``, ``"mean"`` or ``"pooler"``.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
+        estimate: whether ``fit`` ends with how good the model is on new texts; False is faster, with the same weights,
+            and enough where something else measures, such as ``cross_val_score``.
         task: ``"scores"`` predicts one number for each text (regression) instead of a class; ``"auto"`` and
             ``"classes"`` predict classes.
         columns: which columns of data frames and data sets are read, where their names do not say it, such as
@@ -83,6 +86,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         model_: the trained model.
         recipe_: the recipe with everything that was chosen.
         scores_: the scores on the validation rows, where there were some.
+        estimate_: how good the model is on new texts, on the validation rows or by cross-validation; or None.
         history_: one entry for each step and evaluation of the training.
 
     >>> import nearfar
@@ -109,6 +113,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         max_length: int | None = None,
         pooling: str | None = None,
         precision: str = "auto",
+        estimate: bool = True,
         task: str = "auto",
         columns: Mapping[str, Any] | None = None,
         invalid: str = "refuse",
@@ -129,6 +134,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         self.max_length = max_length
         self.pooling = pooling
         self.precision = precision
+        self.estimate = estimate
         self.task = task
         self.columns = columns
         self.invalid = invalid
@@ -243,6 +249,21 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         for note in notes:
             logger.info(note)
         return page
+
+    @property
+    def estimate_(self) -> Estimate | None:
+        """How good the model is on new texts, with an interval and baselines; None where that was not estimated.
+
+        >>> import nearfar
+        >>> texts = [f"{thing} number {n}" for n in range(8) for thing in ("apple", "hammer")]
+        >>> clf = nearfar.Classifier("toy").fit(texts, ["fruit", "tool"] * 8)
+        >>> clf.estimate_.metric, clf.estimate_.rows
+        ('accuracy', 16)
+        """
+        from nearfar.evaluation.estimate import Estimate
+
+        values = self._metrics().get("estimate")
+        return None if values is None else Estimate(**values)
 
     @property
     def classes_(self) -> NDArray[Any]:

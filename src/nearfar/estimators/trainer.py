@@ -32,6 +32,7 @@ KEYS = {
     "batch_size": "batches.size",
     "learning_rate": "training.learning_rate",
     "precision": "training.precision",
+    "estimate": "training.estimate",
     "invalid": "data.invalid",
 }
 """Settings of estimators and the recipe keys that they are."""

@@ -142,7 +142,8 @@ def recipe_of(trial: Trial, settings: Mapping[str, Any], data: Mapping[str, Any]
     """The recipe of a trial at a point of its search, on this data."""
     from nearfar.recipe import build_recipe
 
-    values: Values = {**trial.values, "seed": trial.seed, "data": dict(data)}
+    training = {**trial.values.get("training", {}), "estimate": False}  # the trial is the measurement
+    values: Values = {**trial.values, "training": training, "seed": trial.seed, "data": dict(data)}
     for key, value in settings.items():
         values = with_key(values, key, value)
     training = _decided(values.get("training", {}))

@@ -13,6 +13,7 @@ from typing import Any
 from nearfar.data import RowType
 from nearfar.encoding import Card
 from nearfar.encoding.task_model import TaskCard
+from nearfar.evaluation.estimate import Estimate
 from nearfar.pipeline.data import RunData
 from nearfar.pipeline.output import MEAN
 from nearfar.recipe import Recipe
@@ -100,6 +101,8 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
     """The README of a model of one task."""
     purpose = "text-classification" if data.row_type.has_head else "sentence-similarity"
     results = _results({split: metrics[split] for split in ("dev", "test") if split in metrics})
+    if "estimate" in metrics:
+        results += [""] * bool(results) + [_sentence(str(Estimate(**metrics["estimate"])))]
     if "dev" in metrics and recipe.training.keep != "last":
         results += ["", "The dev rows chose the weights, so their scores flatter the model."]
     if metrics["training"]["untrained"]:
@@ -190,6 +193,10 @@ def _summary(data: RunData, card: Card) -> str:
         cut = f" A label applies from the probability {least[0]:.4f} on." if len(least) == 1 else ""
         return f"A multi-label classifier of {texts}, any number of {len(data.classes)} labels each: {names}.{cut}"
     return f"A classifier of {texts} into {len(data.classes)} classes: {names}."
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}."
 
 
 def _results(reports: dict[str, Any]) -> list[str]:

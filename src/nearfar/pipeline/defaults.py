@@ -396,8 +396,9 @@ def written(stages: list[Stage]) -> Recipe:
 
 
 def unstored(recipe: Recipe) -> Recipe:
-    """The recipe but for where and how often things are stored, which changes nothing in a run."""
-    return replace(recipe, training=replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch"))
+    """The recipe but for what is stored and measured, which changes nothing in a run."""
+    training = replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch", estimate=True)
+    return replace(recipe, training=training)
 
 
 def _shared_encoder(chosen: list[Recipe]) -> Encoder:

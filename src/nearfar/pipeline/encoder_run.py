@@ -15,17 +15,18 @@ from accelerate import Accelerator
 from nearfar.data import Records, RowType, named_splits
 from nearfar.encoding import Built, Card, Head, ScoreHead, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
-from nearfar.encoding.model_folder import TaskSpec
+from nearfar.encoding.model_folder import README, TaskSpec, read_card
 from nearfar.encoding.pretrained import MULTI_LABEL
 from nearfar.encoding.tokens import foreign_texts
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.evaluation.multi_label import THRESHOLD, choose_thresholds
+from nearfar.files import write_atomic
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import NATIVE_HEAD, POOLED_HEAD, TRAINED, Stage, are_few, plan_stages, unstored, written
-from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_head
+from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_head, unit_vectors
 from nearfar.pipeline.loaders import (
     EVALUATION_BATCH,
     Rows,
@@ -325,8 +326,9 @@ class EncoderRun:
         recipe, classes = self.plan.recipe, self.plan.data.classes
         if not self._fits_head(recipe):
             return dict.fromkeys(classes, THRESHOLD)
-        rows = self._training_rows(recipe)
-        probabilities, _ = cross_validated(self.model, rows, seed=recipe.seed, batch_size=EVALUATION_BATCH)
+        rows = self.training_rows(recipe)
+        vectors = unit_vectors(self.model, rows.table, batch_size=EVALUATION_BATCH)
+        probabilities, _ = cross_validated(vectors, rows, seed=recipe.seed)
         return choose_thresholds(rows.labels, probabilities, classes)
 
     def _fits_head(self, recipe: Recipe) -> bool:
@@ -334,11 +336,12 @@ class EncoderRun:
 
     def _fitted_head(self, recipe: Recipe) -> Head:
         kind: Any = recipe.head.kind
-        rows = self._training_rows(recipe)
+        rows = self.training_rows(recipe)
         head = fit_head(kind, self.model, rows, neighbors=recipe.head.neighbors, batch_size=EVALUATION_BATCH)
         return head.to(next(self.model.parameters()).device)
 
-    def _training_rows(self, recipe: Recipe) -> TrainingRows:
+    def training_rows(self, recipe: Recipe) -> TrainingRows:
+        """The training texts as heads are fitted to them."""
         train = self.rows["train"]
         scores = train.targets if self.plan.data.row_type.has_text_scores else None
         weight = recipe.objective.class_weight
@@ -391,9 +394,18 @@ class EncoderRun:
             versions=versions(),
             task=task,
         )
-        readme = model_card(recipe, self.plan.recipe_text(), data, card, metrics)
+        readme = self._readme(card, metrics)
         weights = dict(module.objectives.state_dict())
         save(out, self.model, self.built.tokenizer, card, readme=readme, objective=weights)
+
+    def _readme(self, card: Card, metrics: dict[str, Any]) -> str:
+        return model_card(self.plan.recipe, self.plan.recipe_text(), self.plan.data, card, metrics)
+
+    def describe(self, out: Path, metrics: dict[str, Any]) -> None:
+        """Write the README of the saved model again, with what is known now."""
+        card = read_card(out)
+        assert card is not None
+        write_atomic(out / README, self._readme(card, metrics))
 
     def vector_notes(self) -> list[str]:
         """Which vector both the head and the contrastive term read, where the recipe does not say."""

@@ -54,18 +54,19 @@ def fit_head(
         neighbors: how many neighbors vote.
         batch_size: texts that are encoded together.
     """
-    vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
+    return fit_to_vectors(kind, unit_vectors(model, rows.table, batch_size=batch_size), rows, neighbors=neighbors)
+
+
+def fit_to_vectors(kind: FittedHead, vectors: NDArray[np.float32], rows: TrainingRows, *, neighbors: int = 5) -> Head:
+    """A head for (n, d) normalized vectors of the training texts."""
     if rows.weights is not None:
         counts = rows.weights > 0
         vectors, rows = vectors[counts], replace(rows, labels=rows.labels[counts], weights=rows.weights[counts])
     return _FITS[kind](vectors, rows, neighbors)
 
 
-def cross_validated(
-    model: TextModel, rows: TrainingRows, *, seed: int, batch_size: int = 64
-) -> tuple[NDArray[np.float32], int]:
+def cross_validated(vectors: NDArray[np.float32], rows: TrainingRows, *, seed: int) -> tuple[NDArray[np.float32], int]:
     """(n, c) probabilities of the labels of each text by one-vs-rest heads that were fitted without it; the folds."""
-    vectors = _normalized(embed_table(model, rows.table, batch_size=batch_size))
     folds = min(FOLDS, len(vectors))
     fold_of = generator(seed, "thresholds").permutation(len(vectors)) % folds
     probabilities = np.zeros(rows.labels.shape, dtype=np.float32)
@@ -150,7 +151,9 @@ def _ridge(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) ->
     return head
 
 
-def _normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit_vectors(model: TextModel, table: TokenTable, *, batch_size: int = 64) -> NDArray[np.float32]:
+    """(n, d) L2-normalized vectors of texts, which fitted heads read."""
+    vectors = embed_table(model, table, batch_size=batch_size)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
     return unit

@@ -19,11 +19,13 @@ from accelerate import Accelerator
 
 from nearfar.encoding.model_folder import CARD
 from nearfar.encoding.pretrained import exclusive_random
-from nearfar.errors import CheckpointError
+from nearfar.errors import CheckpointError, Interrupted, NearfarError
 from nearfar.evaluation import Report
+from nearfar.evaluation.estimate import Estimate
 from nearfar.files import write_atomic, write_errors
 from nearfar.pipeline.defaults import unstored
-from nearfar.pipeline.encoder_run import plan_encoder_run
+from nearfar.pipeline.encoder_run import EncoderRun, plan_encoder_run
+from nearfar.pipeline.estimate import estimate_quality
 from nearfar.pipeline.output import (
     CHECKPOINTS,
     JOURNAL,
@@ -59,6 +61,8 @@ class Summary:
     """Whether the model predicts classes or scores; else it embeds texts."""
     untrained: bool = False
     """Whether the weights from before the first step were the best, so that they were kept."""
+    estimate: Estimate | None = None
+    """How good the model is on new texts, where that was estimated."""
 
     def report(self, split: str) -> Report:
         """The report of the only task on the dev or test rows."""
@@ -163,9 +167,22 @@ def _train(
                 write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
                 run.save(out, prepared.module, reports, metrics)
             _tidy(out, len(plan.earlier))
+        estimate = None
+        alone = accelerator.num_processes == 1 and not (part or trainings[-1].interrupted)
+        if isinstance(run, EncoderRun) and plan.training.estimate and alone:
+            prepared.module.zero_grad(set_to_none=True)
+            estimate = _estimate(run, trainings, messages, reports)
+            if estimate is not None:
+                metrics["estimate"] = estimate.to_dict()
+                with write_errors(out, "the model"):
+                    write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+                    run.describe(out, metrics)
         accelerator.wait_for_everyone()
         untrained = all(progress.kept == 0 for progress in trainings)
-        return Summary(out, trainings[-1], reports, plan.metrics, classifies=plan.classifies, untrained=untrained)
+        return Summary(
+            out, trainings[-1], reports, plan.metrics, classifies=plan.classifies, untrained=untrained,
+            estimate=estimate,
+        )  # fmt: skip
     finally:
         if not part:
             accelerator.end_training()
@@ -270,6 +287,17 @@ def _no_gain(progress: Progress, prepared: Prepared, start: str) -> str | None:
         f"the dev {metric} fell from {before:.4f} to {after:.4f} at best, so {start} is kept; these "
         "texts may have nothing to teach it, or a lower training.learning_rate may help"
     )
+
+
+def _estimate(run: EncoderRun, trainings: Sequence[Progress], messages: Messages, reports: Reports) -> Estimate | None:
+    """How good the model is; it is saved already, so whatever goes wrong here costs the estimate alone."""
+    try:
+        return estimate_quality(run, trainings, messages, reports)
+    except (KeyboardInterrupt, Interrupted):
+        messages("the estimate was interrupted; the model is complete without it")
+    except NearfarError as error:
+        messages(f"note: how good the model is on new texts cannot be estimated: {error}")
+    return None
 
 
 def _tidy(out: Path, stages: int) -> None:

@@ -290,6 +290,13 @@ class Training:
     patience: Annotated[
         int | None, Key("Early stopping after this many evaluations without improvement; unset means none.", at_least=1)
     ] = None
+    estimate: Annotated[
+        bool,
+        Key(
+            "Whether a training on texts with classes or scores ends with how good the model is on new texts: on the "
+            "test or dev data, or for fewer than 1,000 texts by cross-validation; the weights are the same without it."
+        ),
+    ] = True
     checkpoint_every: Annotated[
         int | Literal["auto", "epoch"],
         Key(
