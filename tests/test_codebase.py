@@ -64,7 +64,7 @@ def test_the_public_names_of_the_package():
     """The flat namespace stays small, and what is not there is an ordinary AttributeError."""
     import nearfar
 
-    names = {"Callback", "Classifier", "Encoder", "Recipe", "compare", "load", "train", "tune"}
+    names = {"Callback", "Classifier", "Encoder", "Recipe", "SearchIndex", "compare", "load", "train", "tune"}
     assert set(nearfar.__all__) == {"__version__", *names}
     assert all(callable(getattr(nearfar, name)) for name in nearfar.__all__ if name != "__version__")
     assert {*nearfar.__all__} <= {*dir(nearfar)}

@@ -12,17 +12,30 @@ if TYPE_CHECKING:
     from nearfar.estimators import load as load
     from nearfar.estimators import train as train
     from nearfar.estimators import tune as tune
+    from nearfar.evaluation.index import SearchIndex as SearchIndex
     from nearfar.recipe import Recipe as Recipe
     from nearfar.training.contracts import Callback as Callback
 
 __version__ = "0.1.0"
-__all__ = ["Callback", "Classifier", "Encoder", "Recipe", "__version__", "compare", "load", "train", "tune"]
+__all__ = [
+    "Callback",
+    "Classifier",
+    "Encoder",
+    "Recipe",
+    "SearchIndex",
+    "__version__",
+    "compare",
+    "load",
+    "train",
+    "tune",
+]
 
 _MODULES = {
     "Callback": "nearfar.training.contracts",
     "Classifier": "nearfar.estimators",
     "Encoder": "nearfar.estimators",
     "Recipe": "nearfar.recipe",
+    "SearchIndex": "nearfar.evaluation.index",
     "compare": "nearfar.estimators",
     "load": "nearfar.estimators",
     "train": "nearfar.estimators",

@@ -15,6 +15,7 @@ from nearfar.cli.embed import embed
 from nearfar.cli.evaluate import evaluate
 from nearfar.cli.export import export
 from nearfar.cli.geometry import geometry
+from nearfar.cli.index import index
 from nearfar.cli.mine import mine
 from nearfar.cli.objectives import objectives
 from nearfar.cli.predict import predict, score
@@ -53,7 +54,23 @@ def _root(
 
 
 for command in (
-    *(train, check, evaluate, geometry, whiten, predict, export, embed, score, search, mine, tune, report, reproduce),
+    *(
+        train,
+        check,
+        evaluate,
+        geometry,
+        whiten,
+        predict,
+        export,
+        embed,
+        score,
+        index,
+        search,
+        mine,
+        tune,
+        report,
+        reproduce,
+    ),
     objectives,
     push,
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -126,6 +127,7 @@ def evaluate(
     """
     from nearfar.cli.columns import remembered
     from nearfar.cli.options import handling, one_standard_input
+    from nearfar.cli.progress import embedding_progress
     from nearfar.data import Layout, read
     from nearfar.data.sources import locate
     from nearfar.encoding.task_model import holds_tasks, load_tasks
@@ -174,14 +176,16 @@ def evaluate(
     opened = load(model)
     records = read(source, remembered(model, source, layout), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
-    if dictionary is not None or clusters or (opened.labels is None and records.labels and records.shape == "texts"):
-        if threshold is not None:
-            raise SettingError(
-                "--threshold is the lowest cosine of a positive pair, and there are no pairs; leave it out."
-            )
-        report, notes = _evaluate_labeled(opened, records, dictionary, layout, csls, batch_size)
-    else:
-        report, notes = _evaluate_model(opened, records, searched, threshold, batch_size, choice, csls)
+    texts = len({*chain(*records.texts), *(() if searched is None else searched.texts)})
+    with embedding_progress(opened.model, texts):
+        if dictionary is not None or clusters or (not opened.labels and records.labels and records.shape == "texts"):
+            if threshold is not None:
+                raise SettingError(
+                    "--threshold is the lowest cosine of a positive pair, and there are no pairs; leave it out."
+                )
+            report, notes = _evaluate_labeled(opened, records, dictionary, layout, csls, batch_size)
+        else:
+            report, notes = _evaluate_model(opened, records, searched, threshold, batch_size, choice, csls)
     _show(report, f"{source}: {len(records):,} rows", as_json=json_)
     print_notes(records.notes, records.source)
     if searched is not None:

@@ -61,6 +61,7 @@ def mine(
 ) -> None:
     """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives."""
     from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_target
+    from nearfar.cli.progress import search_progress
     from nearfar.cli.search import embed_texts
     from nearfar.data import Layout, read
     from nearfar.data.corpora import read_corpus
@@ -89,7 +90,10 @@ def mine(
         searched = read_corpus(corpus, text=corpus_text, invalid=choice)
         documents = searched.texts
         notes += [f"{corpus}: {note}" for note in searched.notes]
-    mined = mining.mine(records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents)
+    with search_progress() as progress:
+        mined = mining.mine(
+            records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents, progress=progress
+        )
     if not mined.count:
         raise DataError(_no_negatives(corpus or source, mined, settings))
     written = 0

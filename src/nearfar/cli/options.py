@@ -76,7 +76,10 @@ def given(*flags: tuple[str, str, object]) -> list[tuple[str, str, object]]:
     return [flag for flag in flags if flag[2] is not None]
 
 
-def handling(invalid: str | None) -> Literal["refuse", "drop"]:
+Handling = Literal["refuse", "drop"]
+
+
+def handling(invalid: str | None) -> Handling:
     """What was asked to be done with bad rows."""
     if invalid not in (None, "refuse", "drop"):
         raise SettingError(f"--invalid is refuse or drop, got {invalid!r}.")

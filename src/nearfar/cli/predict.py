@@ -265,6 +265,7 @@ def score(
 ) -> None:
     """Compute the cosine similarity of pairs: one JSON object per line with both texts and their cosine."""
     from nearfar.cli.options import check_target, handling, print_notes, write_lines
+    from nearfar.cli.progress import embedding_progress
     from nearfar.data import Layout, read
     from nearfar.encoding import load
     from nearfar.evaluation import score_pairs
@@ -283,7 +284,8 @@ def score(
     if threshold is None:
         threshold = card_thresholds(encoder).get("threshold")
     texts, (left, right) = distinct(records.texts)
-    scores = score_pairs(encoder.model, encoder.tokenize(texts), left, right, batch_size=batch_size)
+    with embedding_progress(encoder.model, len(texts)):
+        scores = score_pairs(encoder.model, encoder.tokenize(texts), left, right, batch_size=batch_size)
     write_lines(
         out,
         (

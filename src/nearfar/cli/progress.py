@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
 from nearfar.cli.options import open_console
 from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry, duration
+
+if TYPE_CHECKING:
+    from nearfar.encoding import TextModel
+
+SECONDS = 10.0
+"""Time between the lines of work that usually takes seconds, where there is no terminal."""
+DELAY = 1.0
+"""After how many seconds such work gets a bar on a terminal."""
 
 
 class EmbeddingProgress:
@@ -20,23 +31,28 @@ class EmbeddingProgress:
         total: texts to embed.
         start: texts that an earlier process has embedded.
         lines: whether to print lines where there is no terminal.
+        brief: for work that usually takes seconds: the bar comes after one and goes away at the end, and lines come
+            every 10 seconds.
     """
 
-    def __init__(self, total: int, start: int = 0, *, lines: bool = True) -> None:
+    def __init__(self, total: int, start: int = 0, *, lines: bool = True, brief: bool = False) -> None:
         self.total = total
         self.start = start
         self.lines = lines
         self.done = self.printed = start
-        self.began = time.perf_counter()
+        self.brief = brief
+        self.began = self.last = time.perf_counter()
         console = open_console(stderr=True)
         self.bar: Progress | None = None
         if console.is_terminal:
             speed = TextColumn("{task.fields[speed]} texts/s  {task.fields[left]} left")
-            self.bar = Progress(TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), speed, console=console)
+            self.bar = Progress(
+                TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), speed, console=console, transient=brief
+            )
             self.task = self.bar.add_task("", total=total, completed=start, speed="-", left="-")
 
     def __enter__(self) -> EmbeddingProgress:
-        if self.bar is not None:
+        if self.bar is not None and not self.brief:
             self.bar.start()
         return self
 
@@ -52,13 +68,63 @@ class EmbeddingProgress:
     def reach(self, done: int) -> None:
         """Show that this many texts are done; a line is printed about 20 times, and not for the last text."""
         self.done = done
-        per_second = (done - self.start) / max(time.perf_counter() - self.began, 1e-9)
+        now = time.perf_counter()
+        per_second = (done - self.start) / max(now - self.began, 1e-9)
         speed, left = f"{per_second:,.0f}", duration((self.total - done) / per_second) if per_second else "-"
         if self.bar is not None:
             self.bar.update(self.task, completed=done, speed=speed, left=left)
-        elif self.lines and done - self.printed >= self.total / LINES and done < self.total:
-            self.printed = done
+            if self.brief and done < self.total and now - self.began >= DELAY:
+                self.bar.start()
+        elif (
+            self.lines
+            and done - self.printed >= self.total / LINES
+            and done < self.total
+            and (not self.brief or now - self.last >= SECONDS)
+        ):
+            self.printed, self.last = done, now
             sys.stderr.write(f"{done:,}/{self.total:,} texts  {speed} texts/s  {left} left\n")
+
+
+@contextmanager
+def embedding_progress(model: TextModel, total: int) -> Iterator[None]:
+    """Show how many of so many texts a model has encoded within the block."""
+    with EmbeddingProgress(total, brief=True) as progress:
+        handle = model.register_forward_hook(
+            lambda _model, _inputs, output: progress.reach(progress.done + len(output.embedding))
+        )
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+@contextmanager
+def search_progress() -> Iterator[Callable[[float], None]]:
+    """Show the share of a search that is done: a bar that goes away, or a line every 10 seconds."""
+    console = open_console(stderr=True)
+    began = last = time.perf_counter()
+
+    def lines(share: float) -> None:
+        nonlocal last
+        if time.perf_counter() - last >= SECONDS:
+            last = time.perf_counter()
+            sys.stderr.write(f"searching: {share:.0%}\n")
+
+    if not console.is_terminal:
+        yield lines
+        return
+    bar = Progress(TextColumn("searching"), BarColumn(), TaskProgressColumn(), console=console, transient=True)
+    task = bar.add_task("", total=1.0)
+
+    def move(share: float) -> None:
+        bar.update(task, completed=share)
+        if share < 1 and time.perf_counter() - began >= DELAY:
+            bar.start()  # not before the search: texts may have to be embedded first, with a bar of their own
+
+    try:
+        yield move
+    finally:
+        bar.stop()
 
 
 LINES = 20

@@ -1,95 +1,259 @@
-"""``nearfar search``: the texts of a corpus that are nearest to each query."""
+"""``nearfar search``: the texts of a corpus or of a saved index that are nearest to each query."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Annotated, Any
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearfar.cli import options
-from nearfar.errors import counted
+from nearfar.errors import Interrupted, OutputError, SettingError, counted
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from rich.table import Table
 
+    from nearfar.data.corpora import Corpus
     from nearfar.encoding import Model
+    from nearfar.evaluation.index import SearchIndex
+
+LONGEST = 300
+"""Characters of a document that a terminal shows."""
+MANY = 5_000
+"""Documents from which on a saved index is recommended."""
+PROMPT = "query> "
 
 
 def search(
     model: options.Model,
-    corpus: Annotated[str, typer.Argument(help=f"Texts to search among: {options.DATA_HELP}", metavar="CORPUS")],
-    queries: Annotated[str, typer.Argument(help="Texts to search for, one a row, or a ranking.", metavar="QUERIES")],
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            help=f"Texts to search among: an index made by 'nearfar index', or a file: {options.DATA_HELP}",
+            metavar="INDEX|CORPUS",
+        ),
+    ],
+    queries: Annotated[
+        str | None,
+        typer.Argument(
+            help="A text in quotes, a file of texts or a ranking, or - for standard input; unset: a prompt.",
+            metavar="QUERY|QUERIES",
+            show_default=False,
+        ),
+    ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Documents of each query.")] = 10,
     out: options.OutLines = "-",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON lines on a terminal, too.")] = False,
     text: Annotated[str | None, typer.Option("--text", help="Column with the text in the queries.")] = None,
     corpus_text: options.CorpusText = None,
+    encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Find the texts nearest to each query: one JSON object per line with the query and its results."""
-    from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_target
-    from nearfar.data.corpora import read_corpus, read_queries
-    from nearfar.encoding import load
-    from nearfar.evaluation import top_documents
-    from nearfar.pipeline.evaluate import require_vectors
-    from nearfar.pipeline.loaders import distinct
+    """Find the texts nearest to a query, or to each query of a file.
+
+    The result is readable on a terminal; into a file or a pipe it is one JSON object per line with the query and its
+    results. Without a query, queries are asked for until Ctrl-D.
+    """
+    from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_lines
+    from nearfar.data.sources import locate
 
     choice = handling(invalid)
-    one_standard_input(corpus, queries)
+    prompted = queries is None and corpus != "-" and sys.stdin.isatty()
+    given = "-" if queries is None else queries
+    check_query(given)
+    one_standard_input(corpus, given)
+    if prompted and out != "-":
+        raise OutputError("--out needs queries: a text in quotes, a file, or - for standard input.")
     check_target(out, overwrite=overwrite)
-    loaded = load(model)
-    require_vectors(loaded)
-    documents = read_corpus(corpus, text=corpus_text, invalid=choice)
-    searched = read_queries(queries, text=text, invalid=choice)
-    notes = [f"{read.source}: {note}" for read in (documents, searched) for note in read.notes]
-    if top > len(documents):
-        every = counted(len(documents), "document")
+    if not prompted and not is_text(given):
+        locate(given)  # refuses a file that does not exist before the model is opened
+    opened = open_searchable(model, corpus, corpus_text, encoding, batch_size, invalid=choice)
+    notes = list(opened.notes)
+    if top > len(opened.index):
+        every = counted(len(opened.index), "document")
         notes.append(f"--top {top:,} is more than there is: all {every} of {corpus} are ranked")
-    texts, (document_rows, query_rows) = distinct([documents.texts, searched.texts])
-    vectors = embed_texts(loaded, texts, batch_size)
-    scores, ranked = top_documents(vectors[query_rows], vectors[document_rows], top=top, normalize=True)
+    readable = out == "-" and not json_ and sys.stdout.isatty()
+    if prompted:
+        print_notes(notes)
+        answer_prompt(opened, top, readable=readable)
+        return
+    asked = _queries(given, text, encoding, choice)
+    rows = opened.answers(asked, top, batch_size)
+    if readable:
+        _print(rows)
+    else:
+        write_lines(out, rows)
+    print_notes([*notes, *(f"{asked.source}: {note}" for note in asked.notes)])
 
-    def write(file: IO[bytes]) -> None:
-        for number, query in enumerate(searched.texts):
-            row: dict[str, Any] = {} if searched.ids is None else {"query_id": searched.ids[number]}
+
+def _queries(given: str, text: str | None, encoding: str | None, invalid: options.Handling) -> Corpus:
+    """The queries: one from the command line, or those of a file."""
+    from nearfar.data.corpora import Corpus, read_queries
+
+    if is_text(given):
+        return Corpus([given], None, "the query")
+    return read_queries(given, text=text, encoding=encoding, invalid=invalid)
+
+
+def is_text(given: str) -> bool:
+    """Whether an argument is a query rather than the name of a file: also one word, if there is no such file.
+
+    >>> is_text("reset my password"), is_text("password"), is_text("queries.csv"), is_text("-"), is_text("data/queries")
+    (True, True, False, False, False)
+    """
+    from nearfar.cli.predict import quoted
+    from nearfar.data.sources import format_of
+
+    if quoted(given):
+        return True
+    if given in ("-", "") or given.startswith(("hub:", "sample:")) or format_of(Path(given)) is not None:
+        return False
+    return not any(mark in given for mark in "/\\#") and not Path(given).exists()
+
+
+def check_query(given: str) -> None:
+    """Refuse a query without a word."""
+    if not given.strip():
+        raise SettingError("the query is empty; write what to search for, such as 'reset my password'.")
+
+
+@dataclass(frozen=True)
+class Searchable:
+    """A model and the documents it searches."""
+
+    model: Model
+    index: SearchIndex
+    notes: tuple[str, ...] = ()
+
+    def answers(self, queries: Corpus, top: int, batch_size: int) -> Iterator[dict[str, object]]:
+        """For each query the nearest documents, as JSON has them."""
+        from nearfar.cli.progress import search_progress
+
+        vectors = embed_texts(self.model, queries.texts, batch_size)
+        with search_progress() as progress:
+            scores, ranked = self.index.search(vectors, top=top, progress=progress)
+        for number, query in enumerate(queries.texts):
             nearest = zip(ranked[number].tolist(), scores[number].tolist(), strict=True)
-            row["query"] = query
-            row["results"] = [
-                {
-                    "rank": rank,
-                    **({} if documents.ids is None else {"doc_id": documents.ids[at]}),
-                    "doc": documents.texts[at],
-                    "score": round(score, 6),
-                }
-                for rank, (at, score) in enumerate(nearest, 1)
-            ]
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            row: dict[str, object] = {} if queries.ids is None else {"query_id": queries.ids[number]}
+            yield row | {
+                "query": query,
+                "results": [
+                    {"rank": rank, **self.index.document(at), "score": round(score, 6)}
+                    for rank, (at, score) in enumerate(nearest, 1)
+                ],
+            }
 
-    write_target(out, write)
-    print_notes(notes)
+
+def open_searchable(
+    name: str,
+    corpus: str,
+    text: str | None,
+    encoding: str | None,
+    batch_size: int,
+    *,
+    invalid: options.Handling,
+    advise: bool = True,
+) -> Searchable:
+    """The model, and the index of the corpus: a saved one, or one that is computed now."""
+    from nearfar.data.corpora import read_corpus
+    from nearfar.data.sources import locate
+    from nearfar.encoding import load
+    from nearfar.evaluation.index import SearchIndex, is_index
+    from nearfar.pipeline.evaluate import require_vectors
+
+    if is_index(Path(corpus)):
+        index = SearchIndex.load(corpus)
+        if text is not None:
+            raise SettingError(f"--corpus-text names a column of a file, and {corpus} is an index; leave it out.")
+        model = load(name)
+        index.check(model)
+        return Searchable(model, index)
+    locate(corpus)
+    documents = read_corpus(corpus, text=text, encoding=encoding, invalid=invalid)
+    model = load(name)
+    require_vectors(model)
+    notes = [f"{corpus}: {note}" for note in documents.notes]
+    if advise and len(documents) >= MANY:
+        notes.append(f"to search {corpus} again in less time: nearfar index {name} {corpus} --out INDEX")
+    vectors = embed_texts(model, documents.texts, batch_size)
+    return Searchable(model, SearchIndex(documents.texts, documents.ids, vectors, model, corpus), tuple(notes))
 
 
 def embed_texts(model: Model, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
-    """(n, d) embeddings of the texts, with progress on standard error."""
-    from nearfar.cli.embed import WINDOW
-    from nearfar.cli.progress import EmbeddingProgress
+    """(n, d) embeddings of the texts, each distinct text computed once, with progress on standard error."""
+    from nearfar.cli.progress import embedding_progress
     from nearfar.evaluation import embed_table
+    from nearfar.pipeline.loaders import distinct
 
-    done = 0
-    with EmbeddingProgress(len(texts)) as progress:
+    different, (rows,) = distinct([texts])
+    with embedding_progress(model.model, len(different)):
+        return embed_table(model.model, model.tokenize(different), batch_size=batch_size)[rows]
 
-        def advance(_model: object, _inputs: object, output: Any) -> None:
-            nonlocal done
-            before, done = done, done + len(output.embedding)
-            if progress.bar is not None or before // WINDOW < done // WINDOW:
-                progress.reach(done)
 
-        handle = model.model.register_forward_hook(advance)
+def answer_prompt(opened: Searchable, top: int, *, readable: bool) -> None:
+    """Ask for queries and answer them, until Ctrl-D or Ctrl-C."""
+    from nearfar.cli.options import write_lines
+    from nearfar.data.corpora import Corpus
+
+    sys.stderr.write(f"{counted(len(opened.index), 'document')}; type a query, or Ctrl-D to leave\n")
+    while True:
         try:
-            return embed_table(model.model, model.tokenize(texts), batch_size=batch_size)
-        finally:
-            handle.remove()
+            query = _read_line()
+        except EOFError:
+            sys.stderr.write("\n")
+            return
+        except KeyboardInterrupt:
+            raise Interrupted("") from None
+        if query.strip():
+            rows = opened.answers(Corpus([query.strip()], None, "the query"), top, 1)
+            if readable:
+                _print(rows, headings=False)
+            else:
+                write_lines("-", rows)
+
+
+def _read_line() -> str:
+    """A line from the terminal, with its history where the system has one; the prompt is not part of the output."""
+    if sys.stdout.isatty():
+        with suppress(ImportError):
+            import readline  # noqa: F401  # arrow keys and history
+        return input(PROMPT)
+    sys.stderr.write(PROMPT)
+    sys.stderr.flush()
+    return input()
+
+
+def _print(rows: Iterator[dict[str, object]], *, headings: bool = True) -> None:
+    """Show results on a terminal."""
+    from rich.text import Text
+
+    console = options.open_console()
+    for row in rows:
+        if headings:
+            console.print(Text(str(row["query"]), style="bold"), soft_wrap=True)
+        console.print(_table(row["results"]), highlight=False)
+        console.print()
+
+
+def _table(results: object) -> Table:
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    assert isinstance(results, list)
+    named = bool(results) and "doc_id" in results[0]
+    numbers = Column(justify="right"), Column(justify="right")
+    table = Table(*numbers, *([Column(max_width=24)] if named else []), Column(), box=None, show_header=False)
+    for result in results:
+        words = " ".join(result["doc"].split())
+        words = words if len(words) <= LONGEST else f"{words[:LONGEST].rstrip()} ..."
+        ids = [Text(result["doc_id"])] if named else []
+        table.add_row(str(result["rank"]), f"{result['score']:.4f}", *ids, Text(words))
+    return table

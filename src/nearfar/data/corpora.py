@@ -28,29 +28,35 @@ class Corpus:
         return Records((self.texts,), None, None, [0] * len(self.texts), self.source).fingerprint()
 
 
-def read_corpus(source: str, *, text: str | None = None, invalid: Invalid = "refuse") -> Corpus:
+def read_corpus(
+    source: str, *, text: str | None = None, encoding: str | None = None, invalid: Invalid = "refuse"
+) -> Corpus:
     """The documents of a file of single texts; rows with the same id and text, or without ids the same text, are one.
 
     Args:
         source: any data source, with the columns ``doc_id`` and ``doc``, or ``text``.
         text: the column with the text; None for the usual names.
+        encoding: the character encoding of a text file; None detects it.
         invalid: what happens to invalid rows.
     """
-    records = read(source, Layout(text=text), invalid=invalid)
+    records = read(source, Layout(text=text, encoding=encoding), invalid=invalid)
     if records.shape != "texts":
         raise _not_single(records, "a corpus", "documents: --corpus-text")
     return _distinct(records, records.documents)
 
 
-def read_queries(source: str, *, text: str | None = None, invalid: Invalid = "refuse") -> Corpus:
+def read_queries(
+    source: str, *, text: str | None = None, encoding: str | None = None, invalid: Invalid = "refuse"
+) -> Corpus:
     """The queries of a file of single texts, one for each row, or of a ranking, each query once.
 
     Args:
         source: any data source, with the columns ``query_id`` and ``query``, or ``text``.
         text: the column with the text; None for the usual names.
+        encoding: the character encoding of a text file; None detects it.
         invalid: what happens to invalid rows.
     """
-    records = read(source, Layout(text=text), invalid=invalid)
+    records = read(source, Layout(text=text, encoding=encoding), invalid=invalid)
     if records.shape == "ranking":
         return _distinct(records, records.queries)
     if records.shape != "texts":

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from nearfar.encoding import Model
+    from nearfar.evaluation.index import SearchIndex
     from nearfar.training import Callback
 
 
@@ -73,7 +74,7 @@ class EmbeddingEstimator(TextEstimator):
 
         Args:
             queries: texts, or one text.
-            corpus: texts to search among.
+            corpus: texts to search among, or an index of them: :meth:`index`.
             top: how many are returned for each query.
             batch_size: texts computed at once.
 
@@ -83,17 +84,38 @@ class EmbeddingEstimator(TextEstimator):
         """
         if top < 1:
             raise SettingError(f"top must be 1 or more, got {top}.")
-        from nearfar.evaluation.search import top_documents
+        from nearfar.evaluation.index import SearchIndex
 
-        documents = read_texts(corpus, self._layout(), "corpus")
         asked = read_texts([queries] if isinstance(queries, str) else queries, self._layout(), "queries")
-        vectors = (self.encode(records, batch_size=batch_size) for records in (asked, documents))
-        scores, places = top_documents(*vectors, top=min(top, len(documents)), normalize=True)
-        texts = documents.texts[0]
+        index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus, batch_size=batch_size)
+        index.check(self.model_)
+        scores, places = index.search(self.encode(asked, batch_size=batch_size), top=top)
         return [
-            [Hit(int(place), float(score), texts[place]) for score, place in zip(*row, strict=True)]
+            [Hit(int(place), float(score), index.texts[place]) for score, place in zip(*row, strict=True)]
             for row in zip(scores, places, strict=True)
         ]
+
+    def index(self, corpus: Any, *, batch_size: int = 64) -> SearchIndex:
+        """The embeddings of a corpus for many searches; ``save`` writes them to a folder.
+
+        ``nearfar.SearchIndex.load`` opens the folder again, and ``nearfar search`` reads it, too. An index belongs to
+        its model: another one is refused.
+
+        Args:
+            corpus: texts to search among.
+            batch_size: texts computed at once.
+
+        >>> import nearfar
+        >>> enc = nearfar.Encoder("toy")
+        >>> index = enc.index(["an apple", "a saw"])
+        >>> enc.search("a saw", index, top=1)[0][0].text
+        'a saw'
+        """
+        from nearfar.evaluation.index import SearchIndex
+
+        documents = read_texts(corpus, self._layout(), "corpus")
+        vectors = self.encode(documents, batch_size=batch_size)
+        return SearchIndex(list(documents.texts[0]), None, vectors, self.model_, documents.source)
 
 
 class Encoder(TransformerMixin, EmbeddingEstimator):  # type: ignore[misc]  # scikit-learn has no types

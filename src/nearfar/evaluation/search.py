@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from nearfar.evaluation.vectors import directions, refuse_unusable
 from nearfar.shapes import expect
 
 Ranked = tuple[NDArray[np.float32], NDArray[np.int64]]
+Progress = Callable[[float], None]
+"""Takes the share of a search that is done, from 0 to 1."""
 FAISS_ROWS = 50_000
 """A larger corpus is searched by faiss, a smaller one by NumPy."""
 QUERIES = 1_024
@@ -31,7 +33,12 @@ SPARE = 16
 
 
 def top_documents(
-    queries: NDArray[np.float32], corpus: NDArray[np.float32], *, top: int, normalize: bool = False
+    queries: NDArray[np.float32],
+    corpus: NDArray[np.float32],
+    *,
+    top: int,
+    normalize: bool = False,
+    progress: Progress | None = None,
 ) -> Ranked:
     """(b, top) inner products of the best documents of each query, falling, and (b, top) their rows in the corpus.
 
@@ -45,6 +52,7 @@ def top_documents(
         corpus: (n, d) vectors.
         top: how many documents of each query; all of them where the corpus has fewer.
         normalize: compare directions, which makes the inner product a cosine; zero vectors are 0 to everything.
+        progress: follows the search.
 
     >>> scores, rows = top_documents(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), top=1)
     >>> scores.tolist(), rows.tolist()
@@ -57,7 +65,8 @@ def top_documents(
         raise SettingError("there is nothing to search: the corpus has no documents.")
     refuse_unusable(queries=queries, corpus=corpus)
     top = min(top, sizes["n"])
-    candidates = _candidates(queries, corpus, min(top + SPARE, sizes["n"]), normalize=normalize)
+    progress = progress or (lambda _: None)
+    candidates = _candidates(queries, corpus, min(top + SPARE, sizes["n"]), progress, normalize=normalize)
     scores = np.zeros((sizes["b"], top), dtype=np.float32)
     documents = np.zeros((sizes["b"], top), dtype=np.int64)
     step = max(1, NUMBERS // max(1, candidates.shape[1] * sizes["d"]))
@@ -68,11 +77,12 @@ def top_documents(
         rounded = np.einsum("bd,bkd->bk", left, right).astype(np.float32)
         order = np.argsort(-rounded, axis=1, kind="stable")[:, :top]  # the lower row first among equals
         scores[rows], documents[rows] = _take(order, rounded, chosen)
+        progress((1 + min(1.0, (start + step) / sizes["b"])) / 2)
     return scores, documents
 
 
 def _candidates(
-    queries: NDArray[np.float32], corpus: NDArray[np.float32], many: int, *, normalize: bool
+    queries: NDArray[np.float32], corpus: NDArray[np.float32], many: int, progress: Progress, *, normalize: bool
 ) -> NDArray[np.int64]:
     """(b, many) the best rows of the corpus in single precision; each block of it is prepared once."""
     search = _by_faiss if len(corpus) > FAISS_ROWS else _by_numpy
@@ -89,6 +99,7 @@ def _candidates(
             if best[at].shape[1] > many:
                 kept = np.argpartition(-best[at], many - 1, axis=1)[:, :many]
                 best[at], rows[at] = _take(kept, best[at], rows[at])
+            progress((start + (at + 1) / len(groups) * len(block)) / len(corpus) / 2)
     return np.concatenate([np.zeros((0, many), dtype=np.int64), *rows])
 
 

@@ -125,7 +125,12 @@ class Mined:
 
 
 def mine(
-    records: Records, embed: Callable[[list[str]], Vectors], settings: Mining, *, corpus: Sequence[str] | None = None
+    records: Records,
+    embed: Callable[[list[str]], Vectors],
+    settings: Mining,
+    *,
+    corpus: Sequence[str] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Mined:
     """Hard negatives for the left texts of all positive pairs.
 
@@ -137,6 +142,7 @@ def mine(
         embed: gives the (n, d) vectors of texts, each distinct text once.
         settings: which negatives.
         corpus: where they come from; None: all texts of the records except those on the left.
+        progress: takes the share of the anchors whose documents are ranked.
     """
     anchors, without = _anchors(records)
     if corpus is None:
@@ -161,7 +167,7 @@ def mine(
     counts = dict.fromkeys(("known", "beyond", "too_near", "too_high"), 0)
     negatives: dict[str, list[str]] = {}
     depth = min(int(ranks.max(initial=1) + excluded.max(initial=0)), len(documents))
-    rankings = _rankings(vectors[queries], vectors[searched], depth)
+    rankings = _rankings(vectors[queries], vectors[searched], depth, progress or (lambda _: None))
     for (anchor, row), (scores, ranking) in zip(zip(anchors, queries.tolist(), strict=True), rankings, strict=True):
         allowed = np.flatnonzero(group[searched[ranking]] != group[row])  # (k,) positions in the ranking
         inside = ranks[ranks <= len(allowed)]
@@ -218,18 +224,27 @@ def _groups(texts: Sequence[str], left: NDArray[np.int64], right: NDArray[np.int
     return np.asarray(group, dtype=np.int64)[same]
 
 
-def _rankings(anchors: Vectors, corpus: Vectors, depth: int) -> Iterator[tuple[Vectors, NDArray[np.int64]]]:
+def _rankings(
+    anchors: Vectors, corpus: Vectors, depth: int, progress: Callable[[float], None]
+) -> Iterator[tuple[Vectors, NDArray[np.int64]]]:
     """For each anchor the cosines of its ``depth`` nearest documents, falling, and their indices in the corpus."""
     if depth > SHALLOW:
-        yield from _sorted(anchors, corpus, depth)
+        yield from _sorted(anchors, corpus, depth, progress)
         return
     step = max(1, NUMBERS // max(1, depth))
     for start in range(0, len(anchors), step):
-        scores, indices = top_documents(anchors[start : start + step], corpus, top=depth, normalize=True)
+        some = anchors[start : start + step]
+
+        def advance(share: float, start: int = start, size: int = len(some)) -> None:
+            progress((start + share * size) / len(anchors))
+
+        scores, indices = top_documents(some, corpus, top=depth, normalize=True, progress=advance)
         yield from zip(scores, indices, strict=True)
 
 
-def _sorted(anchors: Vectors, corpus: Vectors, depth: int) -> Iterator[tuple[Vectors, NDArray[np.int64]]]:
+def _sorted(
+    anchors: Vectors, corpus: Vectors, depth: int, progress: Callable[[float], None]
+) -> Iterator[tuple[Vectors, NDArray[np.int64]]]:
     """The same for many documents, where sorting all is cheaper than keeping the best."""
     step = max(1, NUMBERS // len(corpus))
     for start in range(0, len(anchors), step):
@@ -240,3 +255,4 @@ def _sorted(anchors: Vectors, corpus: Vectors, depth: int) -> Iterator[tuple[Vec
         for row in scores:
             order = np.argsort(-row, kind="stable")[:depth]
             yield row[order], order
+        progress(min(1.0, (start + step) / len(anchors)))
