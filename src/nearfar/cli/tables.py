@@ -24,13 +24,17 @@ CONFUSIONS = 15
 """The most confusions that are listed."""
 
 
-def report_table(report: Report | ClusterReport, title: str) -> RenderableType:
-    """The scores of an evaluation as a table."""
+def report_table(
+    report: Report | ClusterReport, title: str, *, before: Mapping[str, float] | None = None
+) -> RenderableType:
+    """The scores of an evaluation as a table, ``before`` with those of the untrained encoder."""
     if isinstance(report, ClassReport | MultiLabelReport):
         return class_table(report, title)
-    table = Table("score", Column("value", justify="right"))
+    names = ["value"] if before is None else ["trained", "untrained"]
+    table = Table("score", *(Column(name, justify="right") for name in names))
     for name, value in report.scores.items():
-        table.add_row(name, f"{value:.4f}")
+        values = [value] if before is None else [value, before[name]]
+        table.add_row(name, *(f"{value:.4f}" for value in values))
     remark = _remark(report)
     # not a title of the table, which would be no wider than its two columns
     return Group(Text(title, style="italic"), table, *([] if remark is None else [Text(remark)]))

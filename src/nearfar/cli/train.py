@@ -117,7 +117,8 @@ def show_summary(summary: Summary, console: Console) -> None:
     for split, reports in summary.reports.items():
         if one_task:
             report = summary.report(split)
-            console.print(report_table(report, f"{split}: {report.rows:,} rows"))
+            before = summary.before.get(split)
+            console.print(report_table(report, f"{split}: {report.rows:,} rows", before=before))
         else:
             console.print(task_table(split, reports, summary.metrics))
     if summary.estimate is not None:
@@ -126,9 +127,27 @@ def show_summary(summary: Summary, console: Console) -> None:
         score = "the best on the dev rows" if one_task else "the best mean on the dev rows"
         console.print(f"kept {_kept(summary, summary.progress.best['step'], score)}", highlight=False)
     task = "" if one_task else f" --task {next(iter(summary.metrics))}"
-    use = "predict" if summary.classifies else "embed"
-    line = f"saved to {summary.out}; try: nearfar {use} {summary.out}{task} FILE"
+    if not summary.classifies:
+        console.print(_gain(summary), highlight=False, soft_wrap=True)
+    use = f"predict {summary.out}{task} FILE" if summary.classifies else f"search {summary.out} CORPUS 'a query'"
+    line = f"saved to {summary.out}; try: nearfar {use}"
     console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _gain(summary: Summary) -> str:
+    """What training has changed, on the test rows if there are some, else on the dev rows."""
+    for split in ("test", "dev"):
+        if split in summary.reports and split in summary.before:
+            metric = summary.metrics[""]
+            after, before = summary.report(split).scores, summary.before[split]
+            if metric not in after:  # dev and test rows may be of different types
+                metric = next(iter(after))
+            score, start = round(after[metric], 4), round(before[metric], 4)
+            return f"{split} {metric} {score:.4f}, untrained encoder {start:.4f} ({score - start:+.4f})"
+    return (
+        "not evaluated, because there are no dev or test rows: --dev 0.2 holds out some pairs, --test names a file; "
+        "the model is then compared with the untrained encoder"
+    )
 
 
 def _kept(summary: Summary, best: int, score: str) -> str:

@@ -100,7 +100,8 @@ def readme_of(text: CardText) -> str:
 def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metrics: dict[str, Any]) -> str:
     """The README of a model of one task."""
     purpose = "text-classification" if data.row_type.has_head else "sentence-similarity"
-    results = _results({split: metrics[split] for split in ("dev", "test") if split in metrics})
+    measured: dict[str, Any] = {split: metrics[split] for split in ("dev", "test") if split in metrics}
+    results = _results(_beside(measured, metrics.get("untrained", {})))
     if "estimate" in metrics:
         results += [""] * bool(results) + [_sentence(str(Estimate(**metrics["estimate"])))]
     if "dev" in metrics and recipe.training.keep != "last":
@@ -197,6 +198,17 @@ def _summary(data: RunData, card: Card) -> str:
 
 def _sentence(line: str) -> str:
     return f"{line[0].upper()}{line[1:]}."
+
+
+def _beside(reports: dict[str, Any], untrained: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """The reports, each followed by the same scores of the untrained encoder, where these are known."""
+    rows: dict[str, Any] = {}
+    for split, report in reports.items():
+        rows[split] = report
+        if split in untrained:
+            scores = untrained[split]
+            rows[f"{split}, untrained encoder"] = {key: scores[key] for key in report if key in scores}
+    return rows
 
 
 def _results(reports: dict[str, Any]) -> list[str]:

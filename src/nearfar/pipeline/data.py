@@ -147,7 +147,7 @@ def _automatic_dev(train: Records, row_type: RowType, recipe: Recipe) -> tuple[f
         return AUTO_SHARE, []
     return 0.0, [
         f"no dev data: {rows:,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
-        "weights are kept; set data.dev to choose by a dev score"
+        "weights are kept; set data.dev (--dev 0.2) to choose by a dev score"
     ]
 
 

@@ -46,7 +46,7 @@ from nearfar.pipeline.output import JOURNAL, Measure, Reports, evaluators
 from nearfar.pipeline.plan import Prepared, open_encoder, try_out
 from nearfar.recipe import Recipe, Training, to_toml
 from nearfar.seeds import stream
-from nearfar.training import FitSettings, LossModule, TaskLoss, plan_run
+from nearfar.training import FitSettings, LossModule, Scores, TaskLoss, plan_run
 from nearfar.training.optimizer import Part, freeze_encoder
 from nearfar.training.precision import Precision
 
@@ -230,6 +230,13 @@ class EncoderRun:
             f"encoder: {self.plan.recipe.encoder.name}, {weights / 1e6:.1f}M weights, {self.built.max_length} tokens; "
             f"{precision} on {accelerator.device.type}{several}"
         )
+
+    def untrained_scores(self) -> dict[str, Scores]:
+        """The scores of the untrained encoder, where texts are compared; those of dev rows alone are in the journal."""
+        measured = self.evaluators()
+        if self.plan.classifies or "test" not in measured:
+            return {}
+        return {split: evaluate()[""].scores for split, evaluate in measured.items()}
 
     def prepare(self, number: int) -> Prepared:
         """The training of a stage."""

@@ -31,7 +31,7 @@ from nearfar.training import (
     about,
     plan_run,
 )
-from nearfar.training.contracts import Evaluate
+from nearfar.training.contracts import Evaluate, Scores
 from nearfar.training.optimizer import freeze, unused_weights
 from nearfar.training.precision import Precision
 
@@ -221,6 +221,9 @@ class OpenRun(Protocol):
 
     def opening(self, precision: str) -> str:
         """What is trained on what, in words."""
+
+    def untrained_scores(self) -> dict[str, Scores]:
+        """The scores of the untrained encoder on dev and test rows, where the model embeds texts and has test rows."""
 
     def prepare(self, number: int) -> Prepared:
         """The training of a stage, counted from 0; the weights are those that the stage before it left."""

@@ -46,7 +46,7 @@ from nearfar.recipe import Recipe, Training
 from nearfar.recipe.schema import Batches
 from nearfar.recipe.tasks import TaskRecipe, TaskSchedule, TaskStage, task_toml
 from nearfar.seeds import stream
-from nearfar.training import FitSettings, LossModule, MultiTaskLoader, plan_run
+from nearfar.training import FitSettings, LossModule, MultiTaskLoader, Scores, plan_run
 from nearfar.training.optimizer import freeze_encoder
 from nearfar.training.precision import Precision
 
@@ -202,6 +202,10 @@ class TasksRun:
             f"{self.built.max_length} tokens; {precision} on {self.accelerator.device.type}"
         )
         return "\n".join(lines)
+
+    def untrained_scores(self) -> dict[str, Scores]:
+        """None: the heads of the tasks begin with random weights."""
+        return {}
 
     def prepare(self, _number: int = 0) -> Prepared:
         """The training of all tasks."""

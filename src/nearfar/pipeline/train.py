@@ -10,8 +10,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +43,17 @@ from nearfar.pipeline.plan import Messages, Prepared, RunPlan, flat, open_accele
 from nearfar.pipeline.task_run import plan_task_run
 from nearfar.recipe import Recipe, read_recipe
 from nearfar.recipe.tasks import TaskRecipe
-from nearfar.training import Callback, CheckpointStore, Journal, Progress, RunFiles, choose_precision, fit, read_journal
+from nearfar.training import (
+    Callback,
+    CheckpointStore,
+    Journal,
+    Progress,
+    RunFiles,
+    Scores,
+    choose_precision,
+    fit,
+    read_journal,
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class Summary:
     """Whether the weights from before the first step were the best, so that they were kept."""
     estimate: Estimate | None = None
     """How good the model is on new texts, where that was estimated."""
+    before: Mapping[str, Scores] = field(default_factory=dict)
+    """The scores of the untrained encoder on dev and test rows, of a model that embeds texts."""
 
     def report(self, split: str) -> Report:
         """The report of the only task on the dev or test rows."""
@@ -142,6 +154,7 @@ def _train(
         if plan.training.trackers:
             accelerator.init_trackers("nearfar", config=flat(plan.config()))
 
+        before = run.untrained_scores()
         began = time.perf_counter()
         trainings: list[Progress] = []
         for number in range(plan.stages):
@@ -159,10 +172,13 @@ def _train(
                 messages(f"warning: {warning}")
         run.fit_head()
         reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
+        before = before or _scores_at_start(plan, trainings[0])
         if main:
             journal = read_journal(out / plan.journal(len(trainings) - 1))
             seconds = time.perf_counter() - began
             metrics = metrics_of(reports, plan.metrics, trainings, seconds, prepared.module, journal)
+            if before:
+                metrics["untrained"] = before
             with write_errors(out, "the model"):
                 write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
                 run.save(out, prepared.module, reports, metrics)
@@ -181,7 +197,7 @@ def _train(
         untrained = all(progress.kept == 0 for progress in trainings)
         return Summary(
             out, trainings[-1], reports, plan.metrics, classifies=plan.classifies, untrained=untrained,
-            estimate=estimate,
+            estimate=estimate, before=before,
         )  # fmt: skip
     finally:
         if not part:
@@ -258,6 +274,13 @@ def _fit(prepared: Prepared, files: RunFiles, accelerator: Accelerator, messages
     finally:
         for callback in messages.callbacks:
             callback.end()
+
+
+def _scores_at_start(plan: RunPlan, first: Progress) -> dict[str, Scores]:
+    """The dev scores from before the first step, where the model is a fine-tuned encoder and nothing else."""
+    if "" not in plan.metrics or plan.classifies or not first.evaluations or first.evaluations[0]["step"] != 0:
+        return {}
+    return {"dev": first.evaluations[0]["scores"]}
 
 
 STAGE_BEFORE = "what the stage before has left"
