@@ -62,6 +62,7 @@ pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands an
 	$(BIN)/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md
 	$(BIN)/python docs/generate_papers.py > docs/reference/papers.md
 	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m benchmarks.defaults page
 
 picture: $(VENV)/.installed-dev  ## train on the sample data, and draw the picture of the README
 	$(BIN)/python -m benchmarks.embedding_map
