@@ -37,7 +37,7 @@ _MODULES = {
     "Recipe": "nearfar.recipe",
     "SearchIndex": "nearfar.evaluation.index",
     "compare": "nearfar.estimators",
-    "load": "nearfar.estimators",
+    "load": "nearfar.estimators.saved_model",
     "train": "nearfar.estimators",
     "tune": "nearfar.estimators",
 }

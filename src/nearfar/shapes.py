@@ -42,7 +42,7 @@ def expect(**named: tuple[Shaped, str]) -> dict[str, int]:
     origin: dict[str, str] = {}
     for name, (tensor, legend) in named.items():
         axes = legend.split()
-        shape = tuple(int(size) for size in tensor.shape)
+        shape = tuple(tensor.shape)  # sizes stay symbols while a graph is traced
         if len(shape) != len(axes):
             number = "1 axis" if len(axes) == 1 else f"{len(axes)} axes"
             raise ShapeError(f"{name} must have {number} ({', '.join(axes)}), got shape {_show(shape)}")

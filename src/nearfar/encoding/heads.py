@@ -148,7 +148,7 @@ class NeighborHead(nn.Module):
         cosines = F.normalize(vectors.float(), dim=1) @ self.vectors.T  # (b, rows)
         nearest, places = cosines.topk(min(self.neighbors, len(self.labels)), dim=1)
         votes = (nearest / self.temperature).softmax(dim=1)
-        shares = votes.new_zeros(len(vectors), self.classes).scatter_add_(1, self.labels[places], votes)
+        shares = votes.new_zeros(vectors.shape[0], self.classes).scatter_add_(1, self.labels[places], votes)
         return shares.clamp(min=1e-6).log()
 
 

@@ -139,6 +139,11 @@ def stated_pooling(name: str, *, otherwise: Pooling | None = None) -> Pooling | 
     return pooling
 
 
+def is_language_model(name: str) -> bool:
+    """Whether an encoder was pretrained, but neither as a sentence encoder nor as a classifier."""
+    return stated_pooling(name) is None and stated_pooling(name, otherwise="mean") is not None
+
+
 def _neighbors(folder: Path) -> list[str]:
     parent = folder.parent
     return sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if os.path.isdir(parent) else []

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from nearfar.errors import SettingError
 from nearfar.estimators.folder import ModelFolder
 
 if TYPE_CHECKING:
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
     from nearfar.estimators.multitask import MultiTask
+    from nearfar.exports.onnx_model import OnnxModel
 
 
 def load(
     path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
-) -> Classifier | Encoder | MultiTask:
+) -> Classifier | Encoder | MultiTask | OnnxModel:
     """Open a model folder, also one saved by another library, or an encoder by name.
 
     Returns a fitted `nearfar.Classifier` for a model with a class head, a model of several tasks
-    for one that was trained on several, and else a `nearfar.Encoder`.
+    for one that was trained on several, and else a `nearfar.Encoder`. A model that was exported to ONNX has the same
+    ``predict``, ``predict_proba`` and ``embed``, and is used without torch.
 
     Args:
         path: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
@@ -30,6 +33,12 @@ def load(
     >>> nearfar.load("toy").encode(["a short text", "another one"]).shape
     (2, 64)
     """
+    from nearfar.exports.onnx_model import OnnxModel, is_exported
+
+    if is_exported(path):
+        if revision is not None:
+            raise SettingError(f"revision {revision!r} is for a model on the hub; {os.fspath(path)} has none.")
+        return OnnxModel(path)
     from nearfar.encoding import load as open_model
     from nearfar.encoding.task_model import is_task_model
     from nearfar.estimators.classifier import Classifier

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from nearfar.encoding.pretrained import stated_pooling
+from nearfar.encoding.pretrained import is_language_model, stated_pooling
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.pipeline.data import RunData, class_sizes
 from nearfar.recipe import OBJECTIVES, Batches, Encoder, Objective, Recipe, Training
@@ -24,6 +24,8 @@ LEAST_STEPS = 80
 """Steps of other objectives of classes, whose heads and centers begin at random: docs/why/defaults.md."""
 ONE_BATCH_STEPS = 6
 """Steps of a data set that is smaller still, so that one batch holds all of it."""
+LANGUAGE_MODEL_STEPS = {FEW_STEPS: 80, LEAST_STEPS: 160, ONE_BATCH_STEPS: 30}
+"""The same on a language model, whose vectors have to learn more than those of a sentence encoder."""
 FEW_RATE = 1e-4
 """The learning rate for few labeled texts; twice as much in short runs that compare texts of a class."""
 LONGER = 10
@@ -63,7 +65,7 @@ def choose(recipe: Recipe, data: RunData) -> tuple[Recipe, list[str]]:
         )
     notes += _imbalance(objective, head, data) if data.row_type.has_classes else []
     encoder = _encoder(recipe.encoder, does, head, data) if data.row_type.has_head else _encoder(recipe.encoder, does)
-    training = _training(recipe.training, does, data, batches)
+    training = _training(recipe, does, data, batches)
     chosen = replace(
         recipe,
         objective=objective,
@@ -245,7 +247,8 @@ def _fitted(does: Capabilities, data: RunData) -> HeadKind:
     return "nearest-center" if few and does.needs_positives else "logistic"
 
 
-def _training(training: Training, does: Capabilities, data: RunData, batches: Batches) -> Training:
+def _training(recipe: Recipe, does: Capabilities, data: RunData, batches: Batches) -> Training:
+    training = recipe.training
     compares = does.needs_positives and not does.trains_head
     size = batches.size or 1
     per_epoch = -(-len(data.train) // (size * training.accumulate))
@@ -254,6 +257,8 @@ def _training(training: Training, does: Capabilities, data: RunData, batches: Ba
         least = LEAST_STEPS if data.row_type.has_head else 1
         if compares:
             least = ONE_BATCH_STEPS if len(data.train) <= size else FEW_STEPS
+        if data.row_type.has_head and is_language_model(recipe.encoder.name):
+            least = LANGUAGE_MODEL_STEPS[least]
         epochs = max(3 if compares else EPOCHS, -(-least // per_epoch))
     steps = epochs * per_epoch
     rate = RATE

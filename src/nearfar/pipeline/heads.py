@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -109,7 +110,9 @@ def _logistic(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int)
     of_rows = None if weights is None else weights.numpy()[rows.labels]
     if rows.weights is not None:
         of_rows = rows.weights if of_rows is None else of_rows * rows.weights
-    fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, rows.labels, sample_weight=of_rows)
+    with warnings.catch_warnings():  # with one text per class, scikit-learn guesses that labels are scores
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        fitted = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vectors, rows.labels, sample_weight=of_rows)
     weight, bias = fitted.coef_, fitted.intercept_
     if len(fitted.classes_) == 2:  # one row for two classes: the first one's is zero
         weight, bias = np.concatenate([0 * weight, weight]), np.concatenate([0 * bias, bias])

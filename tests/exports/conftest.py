@@ -1,0 +1,3 @@
+"""Encoders with random weights, of the families that the encoding tests have."""
+
+from tests.encoding.conftest import tiny as tiny
