@@ -52,7 +52,9 @@ def test_every_public_name_is_there_and_listed(room):
     source = Path(module.__file__ or "").read_text()
     imported = {
         name.strip().split(" as ")[-1]
-        for names in re.findall(r"^from nearfar\S* import (?:\(([^)]*)\)|([^\n(]+))", source, flags=re.MULTILINE)
+        for names in re.findall(
+            r"^(?:    )?from nearfar\S* import (?:\(([^)]*)\)|([^\n(]+))", source, flags=re.MULTILINE
+        )
         for name in "".join(names).replace("\n", " ").split(",")
         if name.strip()
     }

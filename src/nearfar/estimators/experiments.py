@@ -15,7 +15,7 @@ from nearfar.errors import MEMORY, RecipeError, SettingError
 from nearfar.estimators.display import Chart, Page, interval_chart
 from nearfar.estimators.folder import ModelFolder
 from nearfar.estimators.rows import LabelType, encoder_rows, is_table, label_type, labeled_rows, target_type
-from nearfar.estimators.saved_model import load
+from nearfar.estimators.saved_model import open_estimator
 from nearfar.estimators.trainer import KEYS, layout_of, seed_of
 from nearfar.experiments.study_schema import Contender, DataTable, Study, StudyTable, Values, check_contender, with_key
 from nearfar.recipe import Override
@@ -101,7 +101,7 @@ def tune(
     best = ModelFolder(folder.path / experiment.MODEL, temporary=False, within=folder)
     if kind != "str":
         best.write_settings({"label_type": kind})
-    model = load(best.path)
+    model = open_estimator(best.path)
     model._folder = best
     model.tuned_ = Tuning(tuned)
     return model

@@ -12,7 +12,7 @@ from nearfar.data import Layout, named_splits
 from nearfar.errors import MEMORY, SettingError
 from nearfar.estimators.folder import ModelFolder
 from nearfar.estimators.rows import is_table, target_type
-from nearfar.estimators.saved_model import load
+from nearfar.estimators.saved_model import open_estimator
 from nearfar.estimators.trainer import shown, train_folder, warn_if_interrupted
 from nearfar.recipe import Override, Recipe, build_recipe, read_recipe, resolve_paths
 from nearfar.recipe.tasks import TaskRecipe, build_task_recipe, has_tasks, read_task_recipe
@@ -65,7 +65,7 @@ def train(
             raise SettingError("resume and overwrite are for the run in a folder; name it with out.")
         folder, _ = train_folder(built, data, callbacks, verbose=verbose)
         _write_labels(folder, built, data)
-        model = load(folder.path)
+        model = open_estimator(folder.path)
         model._folder = folder  # which keeps the files
         return model
     from nearfar import pipeline
@@ -77,7 +77,7 @@ def train(
     )
     warn_if_interrupted(summary)
     _write_labels(ModelFolder(target, temporary=False), built, data)
-    return load(target)
+    return open_estimator(target)
 
 
 def recipe_from(source: Source, settings: Mapping[str, Any], *, in_memory: bool) -> Recipe | TaskRecipe:

@@ -39,6 +39,13 @@ def load(
         if revision is not None:
             raise SettingError(f"revision {revision!r} is for a model on the hub; {os.fspath(path)} has none.")
         return OnnxModel(path)
+    return open_estimator(path, revision=revision, token=token)
+
+
+def open_estimator(
+    path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+) -> Classifier | Encoder | MultiTask:
+    """Open a model that can be trained further, or an encoder by name."""
     from nearfar.encoding import load as open_model
     from nearfar.encoding.task_model import is_task_model
     from nearfar.estimators.classifier import Classifier

@@ -21,7 +21,7 @@ from nearfar.encoding.encoder import TextModel, pool
 from nearfar.encoding.model import Model
 from nearfar.encoding.task_model import TaskCard, TaskModel
 from nearfar.errors import EncoderError, SettingError
-from nearfar.exports.heads import ExportedCard, ExportedHead, LabelType, Reads
+from nearfar.exports.heads import ExportedCard, ExportedHead, Kind, LabelType, Reads
 from nearfar.exports.onnx_model import EMBEDDING, FILE, FORMAT, INPUTS, METADATA, TOKENIZER
 from nearfar.files import atomic_folder
 
@@ -110,7 +110,8 @@ def require(*packages: str) -> None:
 def _graph(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tuple[ModelProto, ExportedCard]:
     graph = _Graph(model, tasks).eval()
     heads = _heads(model, tasks, label_type)
-    table = model.tokenize([tuple(PROBES)] * 2 if model.card.joined else PROBES)
+    probes: Any = [tuple(PROBES)] * 2 if model.card.joined else PROBES
+    table = model.tokenize(probes)
     tensors = table.padded(range(2)).tensors
     given = [tensors[name] for name in INPUTS if name in tensors]
     sizes = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1)}
@@ -145,7 +146,8 @@ def _heads(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tupl
         return (ExportedHead(name="", output=LOGITS, reads=reads, kind="scores"),)
     if model.labels is None:
         return ()
-    kind, thresholds = ("multilabel", model.card.task.get("thresholds", {})) if model.multilabel else ("classes", {})
+    kind: Kind = "multilabel" if model.multilabel else "classes"
+    thresholds = model.card.task.get("thresholds", {}) if model.multilabel else {}
     return (
         ExportedHead(
             name="", output=LOGITS, reads=reads, kind=kind, labels=model.labels, label_type=label_type,

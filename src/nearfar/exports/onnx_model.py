@@ -190,7 +190,7 @@ def _values(head: ExportedHead) -> NDArray[Any]:
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-    return shares / shares.sum(axis=1, keepdims=True)
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
 def _sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -84,14 +84,14 @@ def compare(model: Model, exported: OnnxModel, rows: Rows, labels: Sequence[str]
         _size(exported.path.parent, (exported.path.name, "tokenizer.json")),
     )
     sides = [
-        Side(size / 1e6, *_speed(answer, chosen), None if truth is None else 100 * float((found == truth).mean()))
+        Side(size / 1e6, *_speed(answer, chosen), None if truth is None else 100 * float(np.mean(found == truth)))
         for size, answer, found in zip(sizes, use, (before, after), strict=True)
     ]
     changed = None if before is None else 100 * float((before != after).mean())
     return Quality(sides[0], sides[1], _distance(one, other), changed, len(chosen), LIMITS[exported.card.precision])
 
 
-def compare_tasks(tasks: TaskModel, exported: OnnxModel, rows: Sequence[str]) -> float:
+def compare_tasks(tasks: TaskModel, exported: OnnxModel, rows: Rows) -> float:
     """The largest difference of any output of any task, on single texts or on each text with the next one."""
     worst = 0.0
     texts = list(rows[:TEXTS])
