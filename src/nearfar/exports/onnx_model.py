@@ -194,7 +194,7 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    return (0.5 * (1 + np.tanh(0.5 * logits))).astype(np.float32)
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)), dtype=np.float32)
 
 
 def _open_session(path: Path, threads: int | None) -> Any:
