@@ -44,7 +44,7 @@ def write(name: str, rows: list[dict[str, Any]]) -> str:
 def run(out: Path, kind: str, **data: Any) -> Any:
     rows = write(str(out.parent / f"{kind}.jsonl"), rows_of(kind, 40, 1))
     values = {
-        "data": {"train": rows, **data}, "encoder": {"name": "toy"}, "batches": {"size": 12},
+        "data": {"train": rows, **data}, "encoder": {"name": "toy", "pooling": "first"}, "batches": {"size": 12},
         "objective": {"name": "batch-softmax"},
         "training": {"epochs": 1, "learning_rate": 1e-3, "precision": "fp32", "keep_untrained": False},
     }  # fmt: skip
