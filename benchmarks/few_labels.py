@@ -32,6 +32,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,27 @@ LATER = 64
 """Sizes from here on come after all draws of the smaller ones."""
 TEST_TEXTS = 2_000
 SPLIT_SEED = 0
+NAMES: dict[str, dict[str, str]] = {
+    "trec": {
+        "ABBR": "abbreviation", "DESC": "description or definition", "ENTY": "entity or thing",
+        "HUM": "person or human being", "LOC": "location or place", "NUM": "number or quantity",
+    },
+    "sst5": {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"},
+    "cr": {"0": "negative", "1": "positive"},
+    "subj": {"0": "subjective opinion", "1": "objective description"},
+}  # fmt: skip
+"""What the classes are called whose labels are codes; the labels of the other data sets are words."""
+FOREIGN: dict[str, dict[str, str]] = {
+    "trec": {
+        "ABBR": "Abkürzung", "DESC": "Beschreibung oder Definition", "ENTY": "Sache", "HUM": "Mensch oder Person",
+        "LOC": "Ort", "NUM": "Zahl oder Menge",
+    },
+    "sst5": {"0": "sehr negativ", "1": "negativ", "2": "neutral", "3": "positiv", "4": "sehr positiv"},
+    "cr": {"0": "schlecht", "1": "gut"},
+    "subj": {"0": "subjektive Meinung", "1": "objektive Beschreibung"},
+}  # fmt: skip
+"""The same in German, which the encoder has hardly read."""
+VARIANTS = ("given", "none", "permuted", "letters", "foreign", "one-wrong")
 FOLDER = Path(tempfile.gettempdir()) / "nearfar-few-labels"
 OURS, THEIRS = "nearfar", "setfit"
 
@@ -217,21 +239,47 @@ def accuracy(truth: Sequence[str], found: Sequence[str]) -> float:
     return sum(one == other for one, other in zip(truth, found, strict=True)) / len(truth)
 
 
-def train_and_test(train: Path, test: Path) -> Line:
-    """``nearfar train FILE --out FOLDER`` without a setting, and the saved model on the test texts."""
+def names_of(data: str, variant: str) -> dict[str, str] | str:
+    """The setting ``data.names`` of a variant: names as they are written down here, or wrong in one of several ways."""
+    given = NAMES.get(data, {})
+    labels, names = list(given), list(given.values())
+    match variant:
+        case "none":
+            return "none"
+        case "permuted":
+            names = [*names[1:], *names[:1]]
+        case "letters":
+            names = [chr(ord("A") + place) for place in range(len(names))]
+        case "foreign":
+            names = list(FOREIGN.get(data, {}).values())
+        case "one-wrong":
+            names = [names[-1], *names[1:-1], "furniture"] if names else []
+    return dict(zip(labels, names, strict=True)) or "auto"
+
+
+def train_and_test(train: Path, test: Path, *, names: str = "auto") -> Line:
+    """``nearfar train FILE --out FOLDER`` without a setting but class names, and the saved model on the test texts."""
     import torch
 
     from nearfar import __version__
     from nearfar.encoding import load
     from nearfar.pipeline import train as train_recipe
     from nearfar.recipe import build_recipe
+    from nearfar.training import Callback
+
+    messages: list[str] = []
+
+    class Messages(Callback):
+        def message(self, text: str) -> None:
+            messages.append(text)
 
     with tempfile.TemporaryDirectory(prefix="nearfar-few-") as scratch:
         out = Path(scratch) / "model"
         began, cpu = time.perf_counter(), time.process_time()
-        values = {"data": {"train": str(train)}, "training": {"estimate": False}}
+        given = "auto" if names == "auto" else names_of(train.parent.name, names)
+        values = {"data": {"train": str(train), "names": given}, "training": {"estimate": False}}
         recipe = build_recipe(values, where="benchmark")
-        summary = train_recipe(recipe, out)
+        summary = train_recipe(recipe, out, callbacks=[Messages()])
         whole, cpu = time.perf_counter() - began, time.process_time() - cpu
         settings = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
         training = json.loads((out / "metrics.json").read_text(encoding="utf-8"))["training"]
@@ -241,7 +289,8 @@ def train_and_test(train: Path, test: Path) -> Line:
     return {
         "tool": OURS, "version": __version__, "accuracy": accuracy(truth, found), "seconds": training["seconds"],
         "whole_seconds": whole, "cpu_seconds": cpu, "steps": training["steps"], "threads": torch.get_num_threads(),
-        "settings": {key: value for key, value in settings.items() if key != "data"},
+        "settings": {key: value for key, value in settings.items() if key != "data"}, "names": names,
+        "names_note": next((text for text in messages if "class names" in text), None),
     }  # fmt: skip
 
 
@@ -364,6 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 when everything is there, 1 when some case failed."""
     made = parser(__doc__, OURS)
     made.add_argument("what", choices=("draw", "train", "table"))
+    made.add_argument("--names", choices=("auto", *VARIANTS), default="auto", help="class names to train with")
     made.add_argument("--source", type=Path, default=DATA, metavar="FOLDER", help="holds the data sets")
     made.add_argument("--peer", type=Path, metavar="FILE", help=f"the lines of {THEIRS}, for the table")
     options = made.parse_args(arguments)
@@ -374,7 +424,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         draw(options.source, draws, wanted)
         return 0
     if options.what == "train":
-        return int(drive(train_and_test, wanted, draws, ours) > 0)
+        return int(drive(partial(train_and_test, names=options.names), wanted, draws, ours) > 0)
     theirs = Results(options.peer or options.folder / f"{THEIRS}.jsonl")
     print(report([pair for pair in pairs(ours, theirs) if pair.case in wanted]))
     return 0

@@ -91,8 +91,9 @@ def test_settings_are_refused_by_the_name_that_they_have_here(settings, message)
 @pytest.mark.parametrize(
     ("settings", "more", "message"),
     [
-        ({}, {"unlabeled": ["a text"]}, "unlabeled texts are not used yet"),
-        ({"label_names": {"fruit": "a fruit"}}, {}, "label_names is 'auto' or None"),
+        ({}, {"unlabeled": ["a text"]}, "fit takes texts with their labels, or unlabeled texts .* and not both"),
+        ({"label_names": ["a fruit", "a tool"]}, {}, "label_names is a dictionary of labels and descriptions, a file"),
+        ({"label_names": {"frut": "a fruit"}}, {}, "describes 'frut', which is no class .* Did you mean 'fruit'"),
         ({"columns": {"txt": "a"}}, {}, "columns names 'txt'.*Did you mean 'text'"),
         ({"random_state": "x"}, {}, "random_state is a whole number"),
     ],

@@ -88,7 +88,9 @@ def test_the_defaults():
     assert recipe.data.dev == "auto"
     assert recipe.data.invalid == "refuse"
     data = {part.name for part in fields(Data) if getattr(recipe.data, part.name) is not None}
-    assert data == {"train", "dev", "invalid", "positives_only"}
+    assert data == {"train", "dev", "invalid", "positives_only", "names", "unlabeled"}
+    assert recipe.data.names == "auto"
+    assert not recipe.data.unlabeled
     assert recipe.data.positives_only is False
     assert recipe.encoder == Encoder(
         name="minilm", max_length=None, pooling=None, dropout=None, drophead=0.0, cutoff=0.0, fast=True
@@ -134,6 +136,7 @@ def test_the_defaults():
         "checkpoint_every": "auto",
         "keep_checkpoints": 2,
         "trackers": (),
+        "estimate": True,
     }
     triple = TripleEntropy()
     assert (triple.beta, triple.centers, triple.gamma, triple.scale, triple.margin) == (0.9, None, 0.1, 3.3, 0.3)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearfar.cli import options
-from nearfar.errors import OutputError, Problem, RecipeError
+from nearfar.errors import OutputError, Problem, RecipeError, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nearfar.recipe import Override, Recipe
     from nearfar.recipe.tasks import TaskRecipe
 
-FILES = ("data.train", "data.dev", "data.test")
+FILES = ("data.train", "data.dev", "data.test", "data.names")
 FOLDERS = ("encoder.name", "objective.weighting")
 """Keys that may name a file or a folder; those of tasks and stages end in the same way."""
 
@@ -40,6 +40,16 @@ def train(
     label: options.Label = None,
     label_separator: options.LabelSeparator = None,
     score: options.Score = None,
+    names: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|auto|none", help="Class names: a TOML, JSON or CSV file of labels and descriptions."
+        ),
+    ] = None,
+    unlabeled: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Texts without labels, in place of the training data; needs --names."),
+    ] = None,
     class_weight: Annotated[
         str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
     ] = None,
@@ -76,6 +86,8 @@ def train(
         ("data.label", "--label", label),
         ("data.label_separator", "--label-separator", label_separator),
         ("data.score", "--score", score),
+        ("data.names", "--names", names),
+        ("data.unlabeled", "--unlabeled", None if unlabeled is None else True),
         ("objective.class_weight", "--class-weight", class_weight),
         ("data.encoding", "--encoding", encoding),
         ("data.invalid", "--invalid", invalid),
@@ -88,6 +100,12 @@ def train(
         ("training.estimate", "--estimate" if estimate else "--no-estimate", estimate),
         ("seed", "--seed", seed),
     )
+    if unlabeled is not None and source is not None:
+        raise SettingError(
+            "--unlabeled takes the place of the training data, for classes that have names and no labeled texts: give "
+            f"one of {source} and --unlabeled {unlabeled}."
+        )
+    source = source if unlabeled is None else unlabeled
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
     recipe = gather_recipe(source, out, gather_overrides(flags, set_ or []), resume=resume)

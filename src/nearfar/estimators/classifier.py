@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from nearfar.estimators.rows import (
     read_texts,
     row_count,
     target_type,
+    text_columns,
     with_weights,
 )
 from nearfar.estimators.trainer import column_keys, recipe_of, train_folder
@@ -58,7 +60,9 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
     Args:
         encoder: a short name, a model folder, or a name on the Hugging Face Hub.
         objective: the name of a training objective, or a dictionary with its ``name`` and settings.
-        label_names: ``"auto"`` or None.
+        label_names: what the classes are called: a dictionary of labels with a description or a list of them each, or
+            a file with one; ``"auto"`` takes labels that are words, None takes no names. Names that fit the labeled
+            texts join the training.
         class_weight: ``"balanced"``, or a dictionary with the weight of each class.
         random_state: the seed of all random numbers.
         verbose: show the progress of ``fit``.
@@ -143,7 +147,7 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
 
     def fit(
         self,
-        texts: Any,
+        texts: Any = None,
         labels: Any = None,
         *,
         unlabeled: Any = None,
@@ -158,17 +162,23 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
             labels: the class of each text, or its score with ``task="scores"``; for several labels a text
                 (multi-label) a list of lists, or a matrix of 0 and 1; of a table the name of its column, or None to
                 recognize it by its name.
-            unlabeled: texts without labels; not supported yet.
+            unlabeled: texts without labels in place of ``texts``, for classes that ``label_names`` describes.
             validation: rows that choose the best weights: ``(texts, labels)``, a table, or a share of the texts such
                 as 0.1; 0 for none, None for a tenth of at least 1,000 texts.
             sample_weight: how much each text counts in a cross-entropy, and in a logistic or nearest-center head; of a
                 table the name of its column, too.
         """
-        self._refuse_unsupported(unlabeled)
-        data, layout, kind = self._rows(texts, labels, "train")
+        self._refuse_unsupported(texts, unlabeled)
+        if unlabeled is None:
+            data, layout, kind = self._rows(texts, labels, "train")
+        else:
+            data, layout = unlabeled if is_table(unlabeled) else text_columns(unlabeled, "train"), self._layout()
+            kind = label_type(list(self.label_names)) if isinstance(self.label_names, Mapping) else "str"
         if sample_weight is not None:
             data, layout = with_weights(data, layout, sample_weight)
         rows, more = {"train": data}, column_keys(layout)
+        if unlabeled is not None:
+            more["data.unlabeled"] = True
         if validation is not None:
             if isinstance(validation, int | float):
                 more["data.dev"] = float(validation)
@@ -339,10 +349,16 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         every = self._labels.classes if self._indicators is None else self._indicators
         self._known = np.flatnonzero(np.isin(every, self._labels.classes))
 
-    def _refuse_unsupported(self, unlabeled: object) -> None:
-        if unlabeled is not None:
-            raise SettingError("unlabeled texts are not used yet; leave unlabeled out.")
+    def _refuse_unsupported(self, texts: object, unlabeled: object) -> None:
+        if (texts is None) == (unlabeled is None):
+            raise SettingError(
+                "fit takes texts with their labels, or unlabeled texts for the classes that label_names describes, and "
+                "not both: with labels, unlabeled texts add nothing."
+            )
         if self.task not in ("auto", "classes", "scores"):
             raise SettingError(f"task is 'auto', 'classes' or 'scores', got {self.task!r}.")
-        if self.label_names not in ("auto", None):
-            raise SettingError(f"label_names is 'auto' or None until class names are used, got {self.label_names!r}.")
+        if not (self.label_names is None or isinstance(self.label_names, str | os.PathLike | Mapping)):
+            raise SettingError(
+                f"label_names is a dictionary of labels and descriptions, a file, 'auto' or None, "
+                f"got {self.label_names!r}."
+            )

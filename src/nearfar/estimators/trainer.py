@@ -60,6 +60,9 @@ def recipe_of(name: str, settings: Mapping[str, Any], more: Mapping[str, object]
     if settings.get("class_weight") is not None:
         weights = settings["class_weight"]
         overrides.append(Override(("objective", "class_weight"), _weights(weights), f"class_weight={weights!r}"))
+    if "label_names" in settings and settings["label_names"] != "auto":
+        names = settings["label_names"]
+        overrides.append(Override(("data", "names"), _names(names), f"label_names={names!r}"))
     overrides += [Override(tuple(key.split(".")), value, f"{key}={value!r}") for key, value in more.items()]
     for key, value in (settings.get("settings") or {}).items():
         overrides.append(Override(tuple(key.split(".")), _plain(value), f"settings={{{key!r}: {value!r}}}"))
@@ -98,6 +101,15 @@ def _weights(weights: Any) -> object:
         if hasattr(weights, "items")
         else (weights)
     )
+
+
+def _names(names: Any) -> object:
+    """Class names as a recipe has them: "none" for None, labels as strings, a path as it is."""
+    if names is None:
+        return "none"
+    if not isinstance(names, Mapping):
+        return _plain(names)
+    return {label_of(_plain(label)): text if isinstance(text, str) else tuple(text) for label, text in names.items()}
 
 
 def seed_of(random_state: Any) -> int:

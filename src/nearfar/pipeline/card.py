@@ -113,7 +113,7 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
         trained=f"with {recipe.objective.name}",
         tags=("nearfar", purpose, "sentence-transformers", recipe.objective.name),
         pipeline_tag=purpose,
-        summary=[_summary(data, card)],
+        summary=[_summary(data, card), *_class_names(data)],
         usage=_usage(card),
         data={"": data},
         results=results,
@@ -209,6 +209,15 @@ def _beside(reports: dict[str, Any], untrained: Mapping[str, Mapping[str, float]
             scores = untrained[split]
             rows[f"{split}, untrained encoder"] = {key: scores[key] for key in report if key in scores}
     return rows
+
+
+def _class_names(data: RunData) -> list[str]:
+    """The descriptions of classes that were trained with."""
+    if not data.names:
+        return []
+    names = "; ".join(f"`{label}`: {', '.join(phrases)}" for label, phrases in list(data.names.items())[:30])
+    more = " ..." if len(data.names) > 30 else "."
+    return ["", f"Class names joined the training texts and the class head: {names}{more}"]
 
 
 def _results(reports: dict[str, Any]) -> list[str]:

@@ -213,6 +213,8 @@ class RunData:
     row_type: RowType = RowType.LABELED
     corpus: Corpus | None = None
     """What dev and test rows are searched for in; None: the right texts of these rows."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The descriptions of classes that may join the training, by their labels."""
 
     def row_type_of(self, records: Records) -> RowType:
         """What these rows are: pairs may be measured on rows of another type than they are trained on."""
@@ -268,8 +270,8 @@ def read_rows(
         layout = replace(layout, weight=None)  # training rows alone are weighted
     if source in memory:
         return read_memory(memory[source], source, layout, invalid=invalid, need=need)
-    source = _from_here(source)
-    if source != _from_here(recipe.data.train) and source != "-" and not layout.columns:
+    source = from_here(source)
+    if source != from_here(recipe.data.train) and source != "-" and not layout.columns:
         named = {name for key in COLUMNS if (name := getattr(layout, key)) is not None}
         known = columns_of(source, layout) if named else set()
         if known and not known >= named:
@@ -365,7 +367,7 @@ def _read_corpus(recipe: Recipe, issues: _Issues) -> Corpus | None:
     if recipe.data.corpus is None:
         return None
     try:
-        return read_corpus(_from_here(recipe.data.corpus), invalid=recipe.data.invalid)
+        return read_corpus(from_here(recipe.data.corpus), invalid=recipe.data.invalid)
     except DataError as error:
         issues.add(error.problems)
         return None
@@ -498,7 +500,7 @@ def _objectives(recipe: Recipe) -> list[Objective]:
     return [stage.objective for stage in recipe.stage] or [recipe.objective]
 
 
-def _from_here(source: str) -> str:
+def from_here(source: str) -> str:
     """A file below the current folder by its short name, as messages should have it."""
     here = Path.cwd()
     return (

@@ -24,6 +24,7 @@ from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.evaluation.multi_label import THRESHOLD, choose_thresholds
 from nearfar.files import write_atomic
 from nearfar.pipeline.card import model_card, versions
+from nearfar.pipeline.class_names import ChosenNames, Names, choose_names, class_names
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import NATIVE_HEAD, POOLED_HEAD, TRAINED, Stage, are_few, plan_stages, unstored, written
 from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_head, unit_vectors
@@ -40,10 +41,12 @@ from nearfar.pipeline.loaders import (
     searches,
     tokenized,
     view_notes,
+    with_names,
 )
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import JOURNAL, Measure, Reports, evaluators
 from nearfar.pipeline.plan import Prepared, open_encoder, try_out
+from nearfar.pipeline.zero_shot import zero_shot_rows
 from nearfar.recipe import Recipe, Training, to_toml
 from nearfar.seeds import stream
 from nearfar.training import FitSettings, LossModule, Scores, TaskLoss, plan_run
@@ -63,11 +66,25 @@ def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
     """Read the data of a recipe, from its files or from memory, and choose what it leaves open."""
     rows = {} if data is None else named_splits(data)
     recipe = replace(recipe, data=in_memory(recipe.data, rows))
+    if recipe.data.unlabeled:
+        rows = {**rows, recipe.data.train: zero_shot_rows(recipe, rows)}
     read = read_data(recipe, rows)
     check_targets(read)
     stages, notes = plan_stages(recipe, read)
     notes += _row_weights(read, stages)
+    names = class_names(recipe, stages[-1].recipe, read)
+    if names:
+        read = replace(read, names=names)
+        stages = [_with_names(stage, names) for stage in stages]
     return EncoderPlan(recipe, read, stages, [*read.notes, *notes])
+
+
+def _with_names(stage: Stage, names: Names) -> Stage:
+    """The stage with the names that may join it in its recipe: whoever reads it runs the same training."""
+    short: dict[str, str | tuple[str, ...]] = {
+        label: phrases[0] if len(phrases) == 1 else phrases for label, phrases in names.items()
+    }
+    return replace(stage, recipe=replace(stage.recipe, data=replace(stage.recipe.data, names=short)))
 
 
 def _row_weights(data: RunData, stages: Sequence[Stage]) -> list[str]:
@@ -146,6 +163,7 @@ class EncoderPlan:
             data.dev,
             data.test,
             data.corpus,
+            data.names,
             recipe.encoder.name,
             *(one.does.encoder for one in objectives),
         ]
@@ -189,8 +207,14 @@ class EncoderPlan:
             for name, records in (("train", data.train), ("dev", data.dev), ("test", data.test))
             if records is not None
         }
-        run = EncoderRun(self, built, rows, scale, accelerator, precision, searches(built, data, recipe.data.invalid))
+        names = None
+        if data.names:
+            names = choose_names(built, data.train.texts[0], rows["train"].labels, dict(data.names), data.classes)
+            rows["train"] = with_names(rows["train"], built, names.used, data.classes)
+        found = searches(built, data, recipe.data.invalid)
+        run = EncoderRun(self, built, rows, scale, accelerator, precision, found, names=names)
         mapped = [scale.note] if scale is not None and scale.note else []
+        mapped += [] if names is None else [names.note]
         run.notes.extend([*mapped, *built.notes, *run.vector_notes(), *run.unused_pooling(), *run.truncation()])
         return run
 
@@ -211,6 +235,8 @@ class EncoderRun:
     notes: list[str] = field(default_factory=list)
     thresholds: dict[str, float] = field(default_factory=dict)
     """From which probability on a label applies, where texts have several labels and there are no dev rows."""
+    names: ChosenNames | None = None
+    """Which names of classes join the training, where there are some."""
 
     @property
     def model(self) -> TextModel:
@@ -352,7 +378,8 @@ class EncoderRun:
         train = self.rows["train"]
         scores = train.targets if self.plan.data.row_type.has_text_scores else None
         weight = recipe.objective.class_weight
-        return TrainingRows(train.table, train.labels, self.plan.data.classes, weight, scores, train.weights)
+        classes = self.plan.data.classes
+        return TrainingRows(train.table, train.labels, classes, weight, scores, train.weights, train.names)
 
     def evaluators(self, *, fit: Recipe | None = None) -> dict[str, Callable[[], dict[str, Report]]]:
         """What measures the model on dev and test rows; with ``fit``, under the head that this recipe fits first."""
@@ -406,7 +433,8 @@ class EncoderRun:
         save(out, self.model, self.built.tokenizer, card, readme=readme, objective=weights)
 
     def _readme(self, card: Card, metrics: dict[str, Any]) -> str:
-        return model_card(self.plan.recipe, self.plan.recipe_text(), self.plan.data, card, metrics)
+        data = replace(self.plan.data, names={} if self.names is None else self.names.used)
+        return model_card(self.plan.recipe, self.plan.recipe_text(), data, card, metrics)
 
     def describe(self, out: Path, metrics: dict[str, Any]) -> None:
         """Write the README of the saved model again, with what is known now."""

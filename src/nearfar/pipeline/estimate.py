@@ -64,6 +64,9 @@ def estimate_quality(
     for split in ("test", "dev"):
         if split in reports:
             return _on_rows(run, split, reports).estimate(split, plan.recipe.seed)
+    if plan.given.data.unlabeled:
+        messages("how good the model is on new texts is not known, because no text has a label: give some with --test")
+        return None
     n = len(plan.data.train)
     if n >= AUTO_ROWS:
         messages("how good the model is on new texts is not known: set rows aside with --test 0.1")
@@ -254,4 +257,5 @@ def _taken(rows: TrainingRows, places: NDArray[np.int64]) -> TrainingRows:
         labels=rows.labels[places],
         scores=None if rows.scores is None else rows.scores[places],
         weights=None if rows.weights is None else rows.weights[places],
+        names=0,
     )

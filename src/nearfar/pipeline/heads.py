@@ -24,6 +24,8 @@ PENALTIES = tuple(float(penalty) for penalty in 10.0 ** np.arange(-3, 3.5, 0.5))
 """The L2 penalties that a ridge head chooses from."""
 FOLDS = 5
 """Folds of the training texts that choose thresholds where there are no dev rows."""
+NAME_WEIGHT = 4.0
+"""The labeled texts that the name of a class counts as in its center; docs/why/class-names.md has the comparison."""
 STRENGTH = 10.0
 """Inverse of the logistic head's L2 penalty; docs/why/few-shot-defaults.md has the comparison."""
 
@@ -41,6 +43,8 @@ class TrainingRows:
     """(n,) the score of each text, where texts have scores instead of classes."""
     weights: NDArray[np.float32] | None = None
     """(n,) how much each text counts; None: all the same."""
+    names: int = 0
+    """How many of the last texts are names of classes."""
 
 
 def fit_head(
@@ -60,7 +64,7 @@ def fit_head(
 
 def fit_to_vectors(kind: FittedHead, vectors: NDArray[np.float32], rows: TrainingRows, *, neighbors: int = 5) -> Head:
     """A head for (n, d) normalized vectors of the training texts."""
-    if rows.weights is not None:
+    if rows.weights is not None:  # those of names are above 0
         counts = rows.weights > 0
         vectors, rows = vectors[counts], replace(rows, labels=rows.labels[counts], weights=rows.weights[counts])
     return _FITS[kind](vectors, rows, neighbors)
@@ -82,15 +86,43 @@ def _centers(vectors: NDArray[np.float32], rows: TrainingRows, _neighbors: int) 
     """Centers weigh all classes the same, as ``balanced`` asks for; a table of weights multiplies the odds."""
     weighted = isinstance(rows.class_weight, Mapping)
     head = CenterHead(vectors.shape[1], len(rows.classes), weighted=weighted)
-    for number in np.unique(rows.labels):
-        own = rows.labels == number
-        weights = None if rows.weights is None else rows.weights[own]
-        center = vectors[own].mean(axis=0) if weights is None else np.average(vectors[own], axis=0, weights=weights)
+    texts = len(rows.labels) - rows.names
+    labels, of_texts = rows.labels[:texts], None if rows.weights is None else rows.weights[:texts]
+    sizes = np.bincount(labels, weights=of_texts, minlength=len(rows.classes)).astype(np.float64)
+    for number in np.unique(labels):
+        own = labels == number
+        weights = None if of_texts is None else of_texts[own]
+        of_class = vectors[:texts][own]
+        center = of_class.mean(axis=0) if weights is None else np.average(of_class, axis=0, weights=weights)
         head.centers[number] = torch.from_numpy(center.astype(np.float32))
+    if rows.names:
+        named = _named_centers(head.centers.numpy(), sizes, vectors[texts:], rows.labels[texts:])
+        head.centers.copy_(torch.from_numpy(named))
     if head.bias is not None and isinstance(rows.class_weight, Mapping):
         weights = torch.tensor([rows.class_weight.get(name, 1.0) for name in rows.classes])
         head.bias.copy_(weights.log().clamp(min=ABSENT))
     return head
+
+
+def _named_centers(
+    centers: NDArray[np.float32], sizes: NDArray[np.floating], names: NDArray[np.float32], labels: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """(c, d) centers with the names of classes as ``NAME_WEIGHT`` more texts of each.
+
+    Names are short, so all of them are far from all texts. What counts is how they differ from each other: they are
+    moved so that their mean is that of the centers. A class without a name gets that mean.
+    """
+    numbers = np.unique(labels)
+    if len(numbers) < 2:
+        return centers
+    mean = centers[sizes > 0].mean(axis=0)
+    of_class = np.stack([names[labels == number].mean(axis=0) for number in numbers])
+    moved = np.tile(mean, (len(centers), 1))
+    moved[numbers] += of_class - of_class.mean(axis=0)
+    counts = sizes[:, None]
+    joined = (counts * centers + NAME_WEIGHT * moved) / (counts + NAME_WEIGHT)
+    known = (sizes > 0) | np.isin(np.arange(len(centers)), numbers)
+    return np.where(known[:, None], joined, centers).astype(np.float32)
 
 
 def _votes(vectors: NDArray[np.float32], rows: TrainingRows, neighbors: int) -> NeighborHead:

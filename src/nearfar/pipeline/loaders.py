@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeVar
 
@@ -72,6 +72,8 @@ class Rows:
     """(n,) the row of the data that each row is made of; None: row i is row i."""
     weights: NDArray[np.float32] | None = None
     """(n,) how much each row counts in cross-entropy and in a fitted head; None: all the same."""
+    names: int = 0
+    """How many of the last rows are names of classes, which no row of the data has."""
 
     @property
     def graded(self) -> bool:
@@ -130,6 +132,25 @@ def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None
     table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
     targets, labels = targets_of(row_type, records, scale), np.zeros(len(records), dtype=np.int64)
     return Rows(row_type, table, columns, labels, targets, positive_above(records))
+
+
+def with_names(rows: Rows, built: Built, names: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Rows:
+    """The labeled texts, and after them the names of classes as texts of their classes."""
+    phrases = [(number, phrase) for number, label in enumerate(classes) for phrase in names.get(label, ())]
+    if not phrases:
+        return rows
+    table = tokenize(built.tokenizer, [[phrase for _, phrase in phrases]], max_length=built.max_length)
+    labels = np.array([number for number, _ in phrases], dtype=np.int64)
+    weights = None
+    if rows.weights is not None:
+        weights = np.concatenate([rows.weights, np.ones(len(phrases), dtype=np.float32)])
+    return replace(
+        rows,
+        table=rows.table.join(table),
+        labels=np.concatenate([rows.labels, labels]),
+        weights=weights,
+        names=len(phrases),
+    )
 
 
 def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray[np.int64], ...]]:
@@ -273,7 +294,7 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
         tokens=rows.table,
         labels=rows.labels,
         sampler=_sampler(stage, built, data, rows),
-        lines=tuple(_of_rows(rows, data.train.lines)),
+        lines=(*_of_rows(rows, data.train.lines), *(0 for _ in range(rows.names))),
         source=data.train.source,
         columns=columns,
         targets=rows.targets,
@@ -446,6 +467,8 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
     settings, seed, n = stage.recipe.batches, stage.seed, len(rows.labels)
     size, shuffle = settings.size, settings.shuffle
     assert size is not None
+    if rows.names:  # names make batches larger, not more
+        size = max(size, -(-n // -(-(n - rows.names) // size)))
     if shuffle == "random":
         return RandomOrder(rows=n, size=size, seed=seed)
     if shuffle == "file-order":

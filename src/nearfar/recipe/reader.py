@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from nearfar.errors import MEMORY, Problem, RecipeError, did_you_mean
 from nearfar.recipe.capabilities import Objective
 from nearfar.recipe.keys import KeyPath, dotted, entries, fits, literal, printable, short
-from nearfar.recipe.schema import Recipe
+from nearfar.recipe.schema import ClassNames, Recipe
 from nearfar.recipe.validation import Checker, Place, key_lines
 
 _PLACE = re.compile(r"(?s)(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
@@ -119,6 +119,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
         dev=recipe.data.dev if recipe.data.dev == "auto" else _absolute(recipe.data.dev, base),
         test=_absolute(recipe.data.test, base),
         corpus=None if recipe.data.corpus is None else str(_absolute(recipe.data.corpus, base)),
+        names=_class_names(recipe.data.names, base),
     )
     return replace(
         recipe,
@@ -144,6 +145,11 @@ def _objective(objective: AnyObjective, base: Path) -> AnyObjective:
 def _encoder(name: str, base: Path) -> str:
     folder = _join(name, base)
     return folder if os.path.isdir(folder) else name  # unlike Path.is_dir, False for an unusable path
+
+
+def _class_names(names: ClassNames, base: Path) -> ClassNames:
+    """Class names as they are, or the absolute path of their file."""
+    return names if not isinstance(names, str) or names in ("auto", "none") else _join(names, base)
 
 
 def _absolute(source: Source, base: Path) -> Source:

@@ -14,6 +14,7 @@ HeadKind: TypeAlias = Literal["auto", "trained", "native", "logistic", "nearest-
 Shuffle: TypeAlias = Literal[
     "auto", "random", "file-order", "balanced", "neighbors", "shingles", "clusters", "neighbor-ids"
 ]
+ClassNames: TypeAlias = str | dict[str, str | tuple[str, ...]]
 RankingMetric: TypeAlias = Literal["map", "mrr", "p@1", "ndcg@10", "has_positive@1", "has_positive@5"]
 LabelSetMetric: TypeAlias = Literal["f1_micro", "f1_samples", "lrap"]
 PairMetric: TypeAlias = Literal["spearman", "pearson", "f1", "average_precision"]
@@ -101,6 +102,19 @@ class Data:
     per_class: Annotated[
         int | None, Key("The number of training rows per class, sampled by the seed.", at_least=1, usual=8)
     ] = None
+    names: Annotated[
+        ClassNames,
+        Key(
+            "What the classes are called, for training with the names that fit the labeled texts of their class: a "
+            'table of labels with one or more descriptions each, or a file with one; "auto" takes labels that are '
+            'words if few texts train and objective.name is "auto", and "none" takes no names.',
+            none="none",
+        ),
+    ] = "auto"
+    unlabeled: Annotated[
+        bool,
+        Key("Whether the training texts have no labels, so that data.names chooses some as the texts of each class."),
+    ] = False
     encoding: Annotated[
         str | None,
         Key("The character encoding of text files, such as cp1252; unset means it is detected: UTF-8 in most cases."),
