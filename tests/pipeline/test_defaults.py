@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -29,15 +30,25 @@ def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "encoder")
 
 
+@pytest.fixture(scope="module")
+def language_model(sentence_encoder, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same weights in a folder that states no pooling."""
+    folder = tmp_path_factory.mktemp("language-model") / "encoder"
+    shutil.copytree(sentence_encoder, folder)
+    for name in ("modules.json", "nearfar.json"):
+        (folder / name).unlink()
+    return str(folder)
+
+
 def rows_of(count: int) -> list[dict[str, Any]]:
     return [{"text": f"text {number} of {number % 2}", "label": f"c{number % 2}"} for number in range(count)]
 
 
-def chosen(count: int, name: str = "toy", **tables: Any) -> Recipe:
+def chosen(count: int, name: str = "toy", *, rows: Any = None, **tables: Any) -> Recipe:
     """The recipe of so many rows for an encoder, with nothing left open."""
     encoder = {"name": name, **tables.pop("encoder", {})}
     values = {"data": {"train": "-", "dev": 0}, "encoder": encoder, **tables}
-    return plan_encoder_run(build_recipe(values, [], where="test"), rows_of(count)).recipe
+    return plan_encoder_run(build_recipe(values, [], where="test"), rows or rows_of(count)).recipe
 
 
 @pytest.mark.parametrize("objective", HEADED)
@@ -126,6 +137,45 @@ def test_the_published_preset_keeps_its_epochs_and_rates(sentence_encoder):
     training = recipe.training
     assert (training.epochs, training.learning_rate, training.head_learning_rate) == (5, 1e-5, 1e-5)
     assert recipe.encoder.pooling == "first"
+
+
+@pytest.mark.parametrize(
+    ("objective", "count", "steps"),
+    [("cross-entropy", 20, 160), ("proxy-nca", 100, 160), ("supcon", 20, 30), ("supcon", 100, 80)],
+)
+def test_a_language_model_gets_more_steps_and_few_of_its_texts_are_read_by_their_mean(
+    objective, count, steps, language_model
+):
+    recipe = chosen(count, language_model, objective={"name": objective})
+    per_epoch = -(-count // (recipe.batches.size or 0))
+    assert steps <= (recipe.training.epochs or 0) * per_epoch < steps + per_epoch
+    assert recipe.training.learning_rate == FEW_RATE
+    if objective in HEADED:
+        assert recipe.encoder.pooling == "mean"
+        assert chosen(2_001, language_model, objective={"name": objective}).encoder.pooling is None
+        assert (
+            chosen(count, language_model, objective={"name": objective}, head={"kind": "native"}).encoder.pooling
+            is None
+        )
+
+
+@pytest.mark.parametrize("name", ["mnrl", "simcse", "mirror"])
+def test_few_pairs_and_plain_texts_train_a_language_model_and_spare_a_sentence_encoder(
+    name, language_model, sentence_encoder
+):
+    pairs = [{"text_a": f"left {n}", "text_b": f"right {n}"} for n in range(100)]
+    rows = pairs if name == "mnrl" else [{"text": row["text_a"]} for row in pairs]
+    model, spared = (
+        chosen(0, encoder, rows=rows, objective={"name": name}).training
+        for encoder in (language_model, sentence_encoder)
+    )
+    assert (model.epochs or 0) >= 40
+    assert model.learning_rate == FEW_RATE
+    assert (spared.epochs or 0) <= 5
+    assert (spared.learning_rate or 1) <= RATE
+    if name == "mirror":
+        published = chosen(0, language_model, rows=rows, objective={"name": name, "preset": "as-published"}).training
+        assert (published.epochs, published.learning_rate) == (1, 2e-5)
 
 
 def test_settings_of_the_user_win():

@@ -24,7 +24,7 @@ LEAST_STEPS = 80
 """Steps of other objectives of classes, whose heads and centers begin at random: docs/why/defaults.md."""
 ONE_BATCH_STEPS = 6
 """Steps of a data set that is smaller still, so that one batch holds all of it."""
-LANGUAGE_MODEL_STEPS = {FEW_STEPS: 80, LEAST_STEPS: 160, ONE_BATCH_STEPS: 30}
+LANGUAGE_MODEL_STEPS = {FEW_STEPS: 80, LEAST_STEPS: 160, ONE_BATCH_STEPS: 30, 1: 80}
 """The same on a language model, whose vectors have to learn more than those of a sentence encoder."""
 FEW_RATE = 1e-4
 """The learning rate for few labeled texts; twice as much in short runs that compare texts of a class."""
@@ -248,35 +248,40 @@ def _fitted(does: Capabilities, data: RunData) -> HeadKind:
 
 
 def _training(recipe: Recipe, does: Capabilities, data: RunData, batches: Batches) -> Training:
-    training = recipe.training
+    training, defaults = recipe.training, does.defaults
     compares = does.needs_positives and not does.trains_head
+    has_head = data.row_type.has_head
+    language_model = not defaults.published and is_language_model(recipe.encoder.name)
     size = batches.size or 1
     per_epoch = -(-len(data.train) // (size * training.accumulate))
-    epochs = training.epochs or does.defaults.epochs
+    epochs = training.epochs or (defaults.epochs if defaults.published else None)
     if epochs is None:
-        least = LEAST_STEPS if data.row_type.has_head else 1
+        least = LEAST_STEPS if has_head else 1
         if compares:
             least = ONE_BATCH_STEPS if len(data.train) <= size else FEW_STEPS
-        if data.row_type.has_head and is_language_model(recipe.encoder.name):
+        if language_model:
             least = LANGUAGE_MODEL_STEPS[least]
-        epochs = max(3 if compares else EPOCHS, -(-least // per_epoch))
+        epochs = max(defaults.epochs or (3 if compares else EPOCHS), -(-least // per_epoch))
     steps = epochs * per_epoch
     rate = RATE
-    if data.row_type.has_head and (compares or are_few(len(data.train), len(data.classes))):
+    if has_head and (compares or are_few(len(data.train), len(data.classes))):
         rate = FEW_RATE
     if compares and min(steps, training.max_steps or steps) < LONGER:
         rate = 2 * FEW_RATE
+    rate = defaults.learning_rate or rate
+    if language_model and not has_head and len(data.train) <= FEW_ROWS:
+        rate = FEW_RATE
     every = training.evaluate_every
     if every == "auto":
         every = "epoch" if epochs <= 10 else max(1, steps // 10)
     return replace(
         training,
-        learning_rate=training.learning_rate or does.defaults.learning_rate or rate,
+        learning_rate=training.learning_rate or rate,
         epochs=epochs,
-        warmup=stated(training.warmup, does.defaults.warmup, WARMUP),
-        schedule=training.schedule if training.schedule != "auto" else does.defaults.schedule or "linear",
+        warmup=stated(training.warmup, defaults.warmup, WARMUP),
+        schedule=training.schedule if training.schedule != "auto" else defaults.schedule or "linear",
         metric=_metric(training, data),
-        head_learning_rate=training.head_learning_rate or does.defaults.head_learning_rate,
+        head_learning_rate=training.head_learning_rate or defaults.head_learning_rate,
         evaluate_every=every,
         keep=training.keep if training.keep != "auto" else "best" if has_dev(data) else "last",
         keep_untrained=_keep_untrained(training, data),

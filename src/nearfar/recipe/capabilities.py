@@ -51,6 +51,8 @@ class Defaults:
     max_length: int | None = None
     schedule: Literal["linear", "cosine", "constant"] | None = None
     warmup: float | None = None
+    published: bool = False
+    """Whether these are the settings of a paper, which hold for any number of rows and any encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +150,7 @@ def _defaults(parts: list[Defaults]) -> Defaults:
         max_length=next(iter(stated("max_length")), None),
         schedule=next(iter(stated("schedule")), None),
         warmup=max(stated("warmup"), default=None),
+        published=any(part.published for part in parts),
     )
 
 

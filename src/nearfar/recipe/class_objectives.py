@@ -55,7 +55,9 @@ Views: TypeAlias = Annotated[
         "span, or also synonyms have two."
     ),
 ]
-PUBLISHED = Defaults(batch_size=64, epochs=5, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first")
+PUBLISHED = Defaults(
+    batch_size=64, epochs=5, learning_rate=1e-5, head_learning_rate=1e-5, pooling="first", published=True
+)
 """What the paper of triple-entropy trained with."""
 
 

@@ -269,5 +269,6 @@ class Mirror(Single):
                 max_length=50 if sentences else 25,
                 schedule="constant" if published else None,
                 warmup=0.0 if published else None,
+                published=published,
             ),
         )
