@@ -145,3 +145,42 @@ def test_a_third_column_is_refused(toy):
     """One column, or two to join."""
     with pytest.raises(SettingError, match="one column of texts, or two to join, got 3"):
         tokenize(toy, [["a"], ["b"], ["c"]], max_length=9)
+
+
+WORDS = ["cat", "jumping", "x" * 150, "猫猫", "it's", "10,000", "naïve", "e\u0301", "\u00a0", "\n", "\x1c", "...", "ΑΣ"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=200), st.sampled_from([" ", "  ", " \n", "\t", ""]))
+def test_a_long_text_has_the_tokens_it_has_when_it_is_not_shortened(tiny, family, words, between):
+    """Whatever is cut off before the tokenizer reads it would have been truncated by it."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny(family))
+    text = between.join(words)
+    settings = {"truncation": True, "max_length": 12}
+    whole = tokenizer(text, **settings)["input_ids"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "LONG", 20)
+        table = tokenize(tokenizer, [[text]], max_length=12)
+        part = tokens.shortened(tokenizer, text, settings)
+    assert table.ids.tolist() == whole
+    assert text.startswith(part)
+    assert table.truncated == (len(tokenizer(text)["input_ids"]) > 12)
+
+
+def test_a_text_of_many_words_is_shortened_and_one_without_spaces_is_not(toy):
+    settings = {"truncation": True, "max_length": 64}
+    text = "word " * 1_000_000
+    assert len(tokens.shortened(toy, text, settings)) <= tokens.LONG
+    assert tokens.shortened(toy, "x" * 200_000, settings) == "x" * 200_000
+    toy.truncation_side = "left"
+    try:
+        assert tokens.shortened(toy, text, settings) == text
+    finally:
+        toy.truncation_side = "right"
+
+
+def test_few_long_texts_are_tokenized_at_a_time(monkeypatch):
+    monkeypatch.setattr(tokens, "CHARS", 10)
+    assert [each.stop for each in tokens.chunks([["four"] * 5, ["x"] * 5])] == [2, 4, 5]
+    assert [each.stop for each in tokens.chunks([["x" * 50, "y", "z" * 50]])] == [1, 2, 3]
+    assert list(tokens.chunks([[]])) == []

@@ -88,10 +88,11 @@ def test_the_defaults():
     assert recipe.data.dev == "auto"
     assert recipe.data.invalid == "refuse"
     data = {part.name for part in fields(Data) if getattr(recipe.data, part.name) is not None}
-    assert data == {"train", "dev", "invalid", "positives_only", "names", "unlabeled"}
+    assert data == {"train", "dev", "invalid", "positives_only", "names", "unlabeled", "max_chars", "large"}
     assert recipe.data.names == "auto"
     assert not recipe.data.unlabeled
     assert recipe.data.positives_only is False
+    assert (recipe.data.max_chars, recipe.data.large) == (10_000_000, False)
     assert recipe.encoder == Encoder(
         name="minilm", max_length=None, pooling=None, dropout=None, drophead=0.0, cutoff=0.0, fast=True
     )

@@ -89,12 +89,26 @@ def main() -> None:
     except NearfarError as error:
         _print(f"error: {error}")
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_memory(error):
+            raise
+        _print(f"error: there is not enough memory for this: {MEMORY_REMEDY}")
+        sys.exit(1)
     except KeyboardInterrupt:
         _print("interrupted")
         sys.exit(130)
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+MEMORY_REMEDY = "use smaller batches (--batch-size), fewer or shorter texts, or a smaller encoder."
+
+
+def _is_memory(error: Exception) -> bool:
+    """Whether an error says that memory is exhausted, whichever library raised it."""
+    words = ("can't allocate memory", "out of memory", "Cannot allocate memory")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 class _Notes(logging.Handler):

@@ -29,6 +29,7 @@ def check(
     label_separator: options.LabelSeparator = None,
     score: options.Score = None,
     encoding: options.Encoding = None,
+    large: options.Large = False,
     encoder: Annotated[
         str | None, typer.Option(help="Encoder whose tokens are counted; 'none' leaves token lengths out.")
     ] = "minilm",
@@ -38,7 +39,9 @@ def check(
     from nearfar.cli.options import open_console
     from nearfar.data import Layout, examine
 
-    layout = Layout(text=text, pair=pair, label=label, score=score, label_separator=label_separator, encoding=encoding)
+    layout = Layout(
+        text=text, pair=pair, label=label, score=score, label_separator=label_separator, encoding=encoding, large=large
+    )
     encoder = None if encoder in (None, "", "none") or source == "-" else encoder
     result = examine(source, layout)
     lengths, foreign = _token_lengths(source, layout, encoder, result) if encoder else (None, None)

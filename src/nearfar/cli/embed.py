@@ -30,6 +30,7 @@ def embed(
     text: options.Text = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
@@ -54,7 +55,7 @@ def embed(
             return
         check_target(out, overwrite=overwrite)
     loaded = load(model)
-    rows = Windows(source, Layout(text=text, encoding=encoding), invalid=choice, size=WINDOW)
+    rows = Windows(source, Layout(text=text, encoding=encoding, large=large), invalid=choice, size=WINDOW)
     console = open_console(stderr=True)
     with console.status("checking the rows") if console.is_terminal else nullcontext():
         survey = rows.survey()

@@ -110,6 +110,7 @@ def evaluate(
     threshold: options.Threshold = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     task: options.Task = None,
     mistakes: Annotated[
@@ -134,7 +135,7 @@ def evaluate(
 
     layout = Layout(
         text=text, pair=pair, label=label, score=score, scale=_scale(scale), relevant=relevant, encoding=encoding,
-        label_separator=label_separator,
+        label_separator=label_separator, large=large,
     )  # fmt: skip
     choice = handling(invalid)
     typed = getattr(context.get_parameter_source("data"), "name", "") == "COMMANDLINE"  # not by NEARFAR_DATA
@@ -175,7 +176,7 @@ def evaluate(
     locate(source)  # refuses a file that does not exist before the model is opened
     opened = load(model)
     records = read(source, remembered(model, source, layout), invalid=choice)
-    searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice)
+    searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice, large=large)
     texts = len({*chain(*records.texts), *(() if searched is None else searched.texts)})
     with embedding_progress(opened.model, texts):
         if dictionary is not None or clusters or (not opened.labels and records.labels and records.shape == "texts"):

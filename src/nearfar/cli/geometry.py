@@ -35,6 +35,7 @@ def geometry(
     text: Annotated[str | None, typer.Option("--text", help="Column with the text.")] = None,
     pair: options.Pair = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     json_: options.Json = False,
 ) -> None:
@@ -54,8 +55,8 @@ def geometry(
     names = [model] if before is None else [before, model]
     for name in names:
         find(name)  # before a long file is read, or embedded by the other model
-    positives = None if pairs is None else positive_pairs(read(pairs, invalid=choice))
-    rows = Windows(source, Layout(text=text, pair=pair), invalid=choice, size=WINDOW)
+    positives = None if pairs is None else positive_pairs(read(pairs, Layout(large=large), invalid=choice))
+    rows = Windows(source, Layout(text=text, pair=pair, large=large), invalid=choice, size=WINDOW)
     survey = rows.survey()
     notes = [f"{source}: {note}" for note in survey.notes]
     if positives is not None:

@@ -19,6 +19,7 @@ def index(
     text: options.Text = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the index in --out.")] = False,
 ) -> None:
@@ -34,7 +35,7 @@ def index(
     check_folder(out, overwrite=overwrite)
     if is_index(Path(corpus)):
         raise SettingError(f"{corpus} is an index already; name the file of the texts.")
-    opened = open_searchable(model, corpus, text, encoding, batch_size, invalid=choice, advise=False)
+    opened = open_searchable(model, corpus, text, encoding, batch_size, invalid=choice, large=large, advise=False)
     opened.index.save(out, overwrite=overwrite)
     print_notes(opened.notes)
     sys.stderr.write(

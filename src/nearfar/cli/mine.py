@@ -56,6 +56,7 @@ def mine(
     corpus_text: options.CorpusText = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -83,11 +84,13 @@ def mine(
     check_target(out, overwrite=overwrite)
     loaded = load(model)
     require_vectors(loaded)
-    records = read(source, Layout(text=text, pair=pair, label=label, score=score, encoding=encoding), invalid=choice)
+    records = read(
+        source, Layout(text=text, pair=pair, label=label, score=score, encoding=encoding, large=large), invalid=choice
+    )
     notes = [f"{source}: {note}" for note in records.notes]
     documents = None
     if corpus is not None:
-        searched = read_corpus(corpus, text=corpus_text, invalid=choice)
+        searched = read_corpus(corpus, text=corpus_text, invalid=choice, large=large)
         documents = searched.texts
         notes += [f"{corpus}: {note}" for note in searched.notes]
     with search_progress() as progress:

@@ -40,6 +40,12 @@ Invalid = Annotated[
 Encoding = Annotated[
     str | None, typer.Option("--encoding", help="Character encoding of text files, such as cp1252; unset: detected.")
 ]
+Large = Annotated[
+    bool,
+    typer.Option(
+        "--large", help="Read texts of any length, and compressed files whose content is far larger than they are."
+    ),
+]
 CorpusText = Annotated[str | None, typer.Option("--corpus-text", help="Column with the text in the corpus.")]
 
 Encoder = Annotated[str | None, typer.Option(help="minilm, toy, a folder, or an id on the Hugging Face hub.")]

@@ -46,6 +46,7 @@ def predict(
     ] = 0.0,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
@@ -78,7 +79,7 @@ def predict(
             return
         check_target(out, overwrite=overwrite)
     predictor = open_predictor(model, task)
-    layout = remembered(model, source, Layout(text=text, pair=pair, encoding=encoding), task=task)
+    layout = remembered(model, source, Layout(text=text, pair=pair, encoding=encoding, large=large), task=task)
     rows = Windows(source, layout, invalid=choice, size=WINDOW)
     survey = rows.survey()
     predictor.check(survey.first)
@@ -260,6 +261,7 @@ def score(
     threshold: options.Threshold = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -277,7 +279,9 @@ def score(
     check_target(out, overwrite=overwrite)
     encoder = load(model)
     require_vectors(encoder)
-    records = read(source, Layout(text=text, pair=pair, encoding=encoding), invalid=handling(invalid), need="text")
+    records = read(
+        source, Layout(text=text, pair=pair, encoding=encoding, large=large), invalid=handling(invalid), need="text"
+    )
     if records.shape != "pairs":
         message = f"pairs are scored, and the rows have {counted(len(records.texts), 'text')}"
         raise DataError([Problem(source, message, "Name both columns: --text and --pair.", line=records.lines[0])])

@@ -51,6 +51,7 @@ def report(
     label: options.Label = None,
     score: options.Score = None,
     encoding: options.Encoding = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -72,7 +73,7 @@ def report(
     with tempfile.TemporaryDirectory(prefix="nearfar-report-") as scratch:
         notes: list[str] = []
         if data is not None:
-            layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding)
+            layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding, large=large)
             source, notes = _with_file(source, data, layout, task, Path(scratch), batch_size)
         elif form == "html":
             source, notes = _with_run_rows(source, batch_size)

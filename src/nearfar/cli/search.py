@@ -54,6 +54,7 @@ def search(
     corpus_text: options.CorpusText = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -75,7 +76,7 @@ def search(
     check_target(out, overwrite=overwrite)
     if not prompted and not is_text(given):
         locate(given)  # refuses a file that does not exist before the model is opened
-    opened = open_searchable(model, corpus, corpus_text, encoding, batch_size, invalid=choice)
+    opened = open_searchable(model, corpus, corpus_text, encoding, batch_size, invalid=choice, large=large)
     notes = list(opened.notes)
     if top > len(opened.index):
         every = counted(len(opened.index), "document")
@@ -85,7 +86,7 @@ def search(
         print_notes(notes)
         answer_prompt(opened, top, readable=readable)
         return
-    asked = _queries(given, text, encoding, choice)
+    asked = _queries(given, text, encoding, choice, large=large)
     rows = opened.answers(asked, top, batch_size)
     if readable:
         _print(rows)
@@ -94,13 +95,13 @@ def search(
     print_notes([*notes, *(f"{asked.source}: {note}" for note in asked.notes)])
 
 
-def _queries(given: str, text: str | None, encoding: str | None, invalid: options.Handling) -> Corpus:
+def _queries(given: str, text: str | None, encoding: str | None, invalid: options.Handling, *, large: bool) -> Corpus:
     """The queries: one from the command line, or those of a file."""
     from nearfar.data.corpora import Corpus, read_queries
 
     if is_text(given):
         return Corpus([given], None, "the query")
-    return read_queries(given, text=text, encoding=encoding, invalid=invalid)
+    return read_queries(given, text=text, encoding=encoding, invalid=invalid, large=large)
 
 
 def is_text(given: str) -> bool:
@@ -160,6 +161,7 @@ def open_searchable(
     batch_size: int,
     *,
     invalid: options.Handling,
+    large: bool,
     advise: bool = True,
 ) -> Searchable:
     """The model, and the index of the corpus: a saved one, or one that is computed now."""
@@ -177,7 +179,7 @@ def open_searchable(
         index.check(model)
         return Searchable(model, index)
     locate(corpus)
-    documents = read_corpus(corpus, text=text, encoding=encoding, invalid=invalid)
+    documents = read_corpus(corpus, text=text, encoding=encoding, invalid=invalid, large=large)
     model = load(name)
     require_vectors(model)
     notes = [f"{corpus}: {note}" for note in documents.notes]

@@ -30,6 +30,7 @@ def whiten(
     pair: options.Pair = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -51,7 +52,7 @@ def whiten(
     check_output(out, resume=False, overwrite=overwrite)
     loaded = load(model)
     require_vectors(loaded)
-    records = read(source, Layout(text=text, pair=pair, encoding=encoding), invalid=choice, need="text")
+    records = read(source, Layout(text=text, pair=pair, encoding=encoding, large=large), invalid=choice, need="text")
     texts = list(dict.fromkeys(text for column in records.texts for text in column))
     if len(texts) < 2:
         message = "a map is fitted to different texts, and there is only one"

@@ -8,33 +8,52 @@ problem: they do not document which ones they raise.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nearfar.data.limits import Limits, TooLargeError
 from nearfar.data.sources import split_remedy
 from nearfar.data.text_files import Row, distinct_names, report_empty, report_unreadable
 from nearfar.data.values import Issues
 
-_BATCH = 1_000
+_BATCH = 100
+_HELD = 2**25
+"""Bytes of rows that are converted at a time."""
 _DAMAGED = "Write or download it again; this copy is damaged."
 
 
-def parquet_rows(path: Path, issues: Issues) -> Iterator[Row]:
+def parquet_rows(path: Path, issues: Issues, limits: Limits) -> Iterator[Row]:
     """The rows of a Parquet file, with class names instead of numbers if ``datasets`` has stored them."""
     import pyarrow.parquet as pq
 
     try:
+        size = path.stat().st_size
         with path.open("rb") as stream, pq.ParquetFile(stream) as file:
             schema = file.schema_arrow
+            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+            limits.check_expansion(size, sum(group.total_byte_size for group in groups))
             if distinct_names(schema.names, issues):
                 names = _class_names(schema.metadata)
-                yield from _numbered((batch.to_pylist() for batch in file.iter_batches(_BATCH)), names, issues)
+                yield from _numbered(_lists(file.iter_batches(_BATCH), size, limits), names, issues)
+    except TooLargeError as error:
+        issues.add(*error.problem)
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             report_unreadable(error, issues)
         else:
             issues.add(f"not a Parquet file that can be read ({_first_line(error)})", _DAMAGED)
+
+
+def _lists(batches: Iterable[Any], size: int, limits: Limits) -> Iterator[list[dict[str, object]]]:
+    """The rows of Arrow batches, few of them at a time where they are large."""
+    content = 0
+    for batch in batches:
+        content += batch.nbytes
+        limits.check_expansion(size, content)
+        step = max(1, min(batch.num_rows, _HELD * batch.num_rows // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step).to_pylist()
 
 
 def folder_rows(path: Path, split: str | None, issues: Issues) -> Iterator[Row]:
@@ -87,7 +106,7 @@ def dataset_rows(dataset: Any, issues: Issues) -> Iterator[Row]:
     names = _names_in(dataset.features.to_dict())
     try:
         tables = dataset.with_format("arrow").iter(_BATCH)
-        yield from _numbered((table.to_pylist() for table in tables), names, issues)
+        yield from _numbered(_lists(tables, 0, Limits(large=True)), names, issues)
     except Exception as error:
         issues.add(f"the data set cannot be read ({_first_line(error)})", _DAMAGED)
 

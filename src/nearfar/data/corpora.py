@@ -29,7 +29,12 @@ class Corpus:
 
 
 def read_corpus(
-    source: str, *, text: str | None = None, encoding: str | None = None, invalid: Invalid = "refuse"
+    source: str,
+    *,
+    text: str | None = None,
+    encoding: str | None = None,
+    invalid: Invalid = "refuse",
+    large: bool = False,
 ) -> Corpus:
     """The documents of a file of single texts; rows with the same id and text, or without ids the same text, are one.
 
@@ -38,15 +43,21 @@ def read_corpus(
         text: the column with the text; None for the usual names.
         encoding: the character encoding of a text file; None detects it.
         invalid: what happens to invalid rows.
+        large: whether it is read whatever its size.
     """
-    records = read(source, Layout(text=text, encoding=encoding), invalid=invalid)
+    records = read(source, Layout(text=text, encoding=encoding, large=large), invalid=invalid)
     if records.shape != "texts":
         raise _not_single(records, "a corpus", "documents: --corpus-text")
     return _distinct(records, records.documents)
 
 
 def read_queries(
-    source: str, *, text: str | None = None, encoding: str | None = None, invalid: Invalid = "refuse"
+    source: str,
+    *,
+    text: str | None = None,
+    encoding: str | None = None,
+    invalid: Invalid = "refuse",
+    large: bool = False,
 ) -> Corpus:
     """The queries of a file of single texts, one for each row, or of a ranking, each query once.
 
@@ -55,8 +66,9 @@ def read_queries(
         text: the column with the text; None for the usual names.
         encoding: the character encoding of a text file; None detects it.
         invalid: what happens to invalid rows.
+        large: whether it is read whatever its size.
     """
-    records = read(source, Layout(text=text, encoding=encoding), invalid=invalid)
+    records = read(source, Layout(text=text, encoding=encoding, large=large), invalid=invalid)
     if records.shape == "ranking":
         return _distinct(records, records.queries)
     if records.shape != "texts":

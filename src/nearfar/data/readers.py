@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
 from nearfar.data.arrow import folder_rows, hub_rows, parquet_rows
+from nearfar.data.limits import Limits
 from nearfar.data.records import Layout, Records
 from nearfar.data.sources import DataSource, locate
-from nearfar.data.table import Columns, Need, Table, check_rows, drop_notes
+from nearfar.data.table import Columns, Need, Table, check_rows, drop_notes, first_rows
 from nearfar.data.text_files import (
+    Bounds,
     Line,
     Row,
     check_encoding,
@@ -120,27 +122,30 @@ def rows_of(source: DataSource, layout: Layout, issues: Issues) -> Iterator[Row]
     if form == "hub":
         yield from hub_rows(source.name, source.split, issues)
     elif form == "stdin":
-        yield from _standard_input(issues, encoding)
+        yield from _standard_input(issues, encoding, layout.limits)
     else:
         assert path is not None
         if form == "parquet":
-            yield from parquet_rows(path, issues)
+            yield from parquet_rows(path, issues, layout.limits)
         elif form == "xlsx":
-            yield from workbook_rows(path, source.split, issues)
+            yield from workbook_rows(path, source.split, issues, layout.limits)
         elif form == "folder":
             yield from folder_rows(path, source.split, issues)
-        elif (stream := open_bytes(path, issues)) is not None:
+        elif (stream := open_bytes(path, issues, layout.limits)) is not None:
             with closing(stream):
-                lines = read_lines(stream, issues, encoding)
+                bounds = Bounds.of(layout.limits, whole=form == "json", lines=form != "json")
+                lines = read_lines(stream, issues, encoding, bounds)
                 if form in _TEXT_FORMATS:
                     yield from _TEXT_FORMATS[form](lines, issues)
+                elif form == "csv":
+                    yield from csv_rows(lines, columns, issues, layout.limits)
                 else:
-                    yield from (csv_rows if form == "csv" else tsv_rows)(lines, columns, issues)
+                    yield from tsv_rows(lines, columns, issues)
     if issues.blank:
         issues.notes.append(f"{counted(issues.blank, 'blank line')} skipped")
 
 
-def _standard_input(issues: Issues, encoding: str | None) -> Iterator[Row]:
+def _standard_input(issues: Issues, encoding: str | None, limits: Limits) -> Iterator[Row]:
     """JSON Lines if the first line that is not blank begins an object, else one text per line."""
     if sys.stdin is None or sys.stdin.closed:
         issues.add("there is no standard input", "Pipe the texts in, or name a file.")
@@ -148,7 +153,7 @@ def _standard_input(issues: Issues, encoding: str | None) -> Iterator[Row]:
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None:  # a replacement that has text only
         stream = io.BytesIO(sys.stdin.read().encode("utf-8", "surrogatepass"))
-    lines = read_lines(cast(BinaryIO, stream), issues, encoding)
+    lines = read_lines(cast(BinaryIO, stream), issues, encoding, Bounds.of(limits, whole=True))
     first: list[Line] = []
     for line in lines:
         first.append(line)
@@ -228,9 +233,9 @@ class Stream:
             return
         names = columns.binding.texts
         text, pair, negative = (*names, None, None)[:3]
-        layout = Layout(text, pair, negative=negative)
+        layout = Layout(text, pair, negative=negative, max_chars=self.layout.max_chars, large=self.layout.large)
         every = columns.rows()
-        while window := list(islice(every, self.size)):
+        while window := first_rows(every, self.size):
             texts = ((line, {name: values.get(name) for name in names}) for line, values in window)
             table = check_rows(self.source, texts, layout, _NEED, issues)
             _add(total, table)

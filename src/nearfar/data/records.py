@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from nearfar.data.limits import MAX_CHARS, Limits
 from nearfar.errors import SettingError, unit_of
 
 Shape = Literal["texts", "pairs", "triplets", "ranking"]
@@ -47,6 +48,15 @@ class Layout:
     """The lowest grade of a relevant document; None: any above the lowest."""
     weight: str | None = None
     """The column with the weight of each row."""
+    max_chars: int = MAX_CHARS
+    """The most characters of a text, a cell or a line."""
+    large: bool = False
+    """Whether sources are read whatever their size."""
+
+    @property
+    def limits(self) -> Limits:
+        """How much is read."""
+        return Limits(self.max_chars, self.large)
 
     def __post_init__(self) -> None:
         if self.scale is None:

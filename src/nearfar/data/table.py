@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from typing import Literal
 
 from nearfar.data.records import Layout, Records, normalized
@@ -25,6 +26,7 @@ from nearfar.data.values import (
     is_text,
     label_of,
     labels_of,
+    long_text,
     number_of,
     score_of,
     text_fault,
@@ -64,6 +66,11 @@ QUERY_IDS = ("query_id", "query-id", "queryid", "qid", "question_id")
 DOC_IDS = ("doc_id", "doc-id", "docid", "document_id", "passage_id", "pid", "corpus_id", "corpus-id")
 QUERIES = ("query", "question")
 DOCUMENTS = ("doc", "document", "passage")
+
+USUAL = frozenset(
+    (*TARGETS, *SCORES, *RELEVANCE, *chain(*PAIRS), *chain(*TRIPLETS), *ANCHORS, *PLAIN, *SINGLES, *QUERY_IDS, *DOC_IDS)
+) | {"positive", "pos", "negative", "neg"}
+"""All names that columns are recognized by."""
 
 _NAME_TEXTS = (
     "Name the column with data.text (--text), for pairs also data.pair (--pair), for triplets also data.negative; "
@@ -383,11 +390,25 @@ class Table:
     """The valid rows; None if the columns are not known."""
 
 
+HELD = 50_000_000
+"""Characters of rows that are held at a time."""
+
+
+def first_rows(rows: Iterator[Row], most: int) -> list[Row]:
+    """The next rows, at most so many, and fewer where they are very long."""
+    first: list[Row] = []
+    chars = 0
+    while chars < HELD and len(first) < most and (row := next(rows, None)) is not None:
+        first.append(row)
+        chars += sum(len(value) for value in row[1].values() if isinstance(value, str))
+    return first
+
+
 class Columns:
     """The columns that are read from a source, by the names in its first rows."""
 
     def __init__(self, rows: Iterator[Row], layout: Layout, need: Need, issues: Issues) -> None:
-        first = list(islice(rows, PEEK))
+        first = first_rows(rows, PEEK)
         self.layout, self.need, self.issues = layout, need, issues
         self.known = dict.fromkeys(name for _, values in first for name in values)
         self.binding = bind(list(self.known), layout, need, issues) if first else None
@@ -409,8 +430,11 @@ class Columns:
             yield line, values
 
     def _report_late(self, line: int, values: Mapping[str, object], before: int) -> bool:
-        old, late = list(self.known), [name for name in values if name not in self.known]
-        self.known.update(dict.fromkeys(late))
+        old, new = list(self.known), [name for name in values if name not in self.known]
+        self.known.update(dict.fromkeys(new))
+        late = [name for name in new if name.strip().lower() in USUAL]  # no other name is recognized
+        if not late:
+            return False
 
         def changes(added: int) -> bool:
             names = [*old, *late[:added]]
@@ -435,7 +459,7 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
     if binding is None:
         table.rows_read = columns.count()
         return table
-    checker = _Checker(table, binding, layout.scale)
+    checker = _Checker(table, binding, layout)
     others: dict[str, list[object]] = {
         name: []
         for name in (binding.target, binding.query, binding.document, binding.weight, *binding.indicators)
@@ -478,8 +502,9 @@ def drop_notes(table: Table) -> list[str]:
 class _Checker:
     """The columns of a table under construction, and which of its rows are valid."""
 
-    def __init__(self, table: Table, binding: Binding, scale: tuple[float, float] | None) -> None:
-        self.table, self.binding, self.scale = table, binding, scale
+    def __init__(self, table: Table, binding: Binding, layout: Layout) -> None:
+        self.table, self.binding, self.scale = table, binding, layout.scale
+        self.longest = layout.limits.line or sys.maxsize
         self.texts: tuple[list[str], ...] = tuple([] for _ in binding.texts)
         self.lines: list[int] = []
         self.valid: list[bool] = []
@@ -499,11 +524,11 @@ class _Checker:
         empty = False
         for column, name in zip(self.texts, self.binding.texts, strict=True):
             value = values.get(name)
-            if is_text(value):
-                column.append(value)  # type: ignore[arg-type]  # is_text has checked that it is a string
+            if is_text(value) and len(value) <= self.longest:  # type: ignore[arg-type]  # it is a string
+                column.append(value)  # type: ignore[arg-type]
             else:
                 column.append("")
-                fault = text_fault(value)
+                fault = long_text(self.longest) if is_text(value) else text_fault(value)
                 empty = empty or fault is EMPTY_TEXT
                 self.reject(-1, fault, name, value)
         if empty:

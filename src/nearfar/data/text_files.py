@@ -7,9 +7,11 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, BinaryIO, NamedTuple, cast
 
+from nearfar.data.limits import LIFT, Limits, TooLargeError, too_long
 from nearfar.data.values import Issues
 from nearfar.errors import SettingError, counted
 
@@ -60,8 +62,9 @@ class _Unpacked(io.RawIOBase):
     ``GzipFile`` as an iterator loses the last block before an error, and with it the line number.
     """
 
-    def __init__(self, file: gzip.GzipFile) -> None:
-        self._file = file
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._file, self._limits = gzip.GzipFile(path), limits
+        self._size, self._content = path.stat().st_size, 0
 
     def readable(self) -> bool:
         return True
@@ -70,6 +73,8 @@ class _Unpacked(io.RawIOBase):
         view = memoryview(buffer)
         content = self._file.read1(len(view))
         view[: len(content)] = content
+        self._content += len(content)
+        self._limits.check_expansion(self._size, self._content)
         return len(content)
 
     def close(self) -> None:
@@ -77,11 +82,11 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def open_bytes(path: Path, issues: Issues) -> BinaryIO | None:
+def open_bytes(path: Path, issues: Issues, limits: Limits) -> BinaryIO | None:
     """The bytes of a file, decompressed if its name ends in ``.gz``; None after reporting why it cannot be opened."""
     try:
         if path.suffix.lower() == ".gz":
-            return cast(BinaryIO, io.BufferedReader(_Unpacked(gzip.GzipFile(path)), 1 << 16))
+            return cast(BinaryIO, io.BufferedReader(_Unpacked(path, limits), 1 << 16))
         return path.open("rb")
     except OSError as error:
         report_unreadable(error, issues)
@@ -96,7 +101,24 @@ def report_unreadable(error: OSError, issues: Issues) -> None:
         issues.add(f"the file cannot be read: {error.strerror or error}", "Check that it is a plain file on a disk.")
 
 
-def read_lines(stream: BinaryIO, issues: Issues, encoding: str | None = None) -> Iterator[Line]:
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where reading lines ends; None for no bound."""
+
+    line: int | None
+    """The most characters of a line."""
+    total: int | None
+    """The most bytes of all lines."""
+
+    @classmethod
+    def of(cls, limits: Limits, *, whole: bool, lines: bool = True) -> Bounds:
+        """The bounds of a source that is held ``whole`` in memory or not, and whether its ``lines`` are its rows."""
+        return cls(limits.line if lines else limits.whole, limits.whole if whole else None)
+
+
+def read_lines(
+    stream: BinaryIO, issues: Issues, encoding: str | None = None, bounds: Bounds | None = None
+) -> Iterator[Line]:
     """The lines of a stream of text.
 
     Only a line feed ends a line, so numbers agree with those of an editor. A line with invalid bytes is returned with
@@ -107,7 +129,10 @@ def read_lines(stream: BinaryIO, issues: Issues, encoding: str | None = None) ->
         issues: gets the problems, and a note on an encoding that was assumed.
         encoding: the name of the encoding; None is UTF-8, UTF-16 or UTF-32 if it looks like it, and Windows-1252 for
             text that is not UTF-8 and has few bytes beyond ASCII.
+        bounds: reading ends at a line that is too long, and where there is too much; None is the default limit of a
+            line.
     """
+    bounds = bounds or Bounds.of(Limits(), whole=False)
     peekable: BinaryIO = stream if hasattr(stream, "peek") else io.BufferedReader(cast(io.RawIOBase, stream))
     head = _head(peekable)
     for signature, problem in _SIGNATURES.items():
@@ -117,9 +142,9 @@ def read_lines(stream: BinaryIO, issues: Issues, encoding: str | None = None) ->
     if encoding is None and (encoding := _marked(head)) is not None:
         issues.notes.append(f"the file is read as {encoding.upper()}, as it begins")
     if encoding is None or codecs.lookup(encoding).name == "utf-8":
-        yield from _utf8_lines(peekable, issues, detect=encoding is None)
+        yield from _utf8_lines(peekable, issues, bounds, detect=encoding is None)
     else:
-        yield from _decoded_lines(peekable, encoding, issues)
+        yield from _decoded_lines(peekable, encoding, issues, bounds)
 
 
 def check_encoding(name: str) -> None:
@@ -135,7 +160,7 @@ def check_encoding(name: str) -> None:
 def _head(stream: Any) -> bytes:
     try:
         return bytes(stream.peek(64)[:64])
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError, zlib.error, TooLargeError):
         return b""  # reported when the lines are read
 
 
@@ -150,11 +175,11 @@ def _marked(head: bytes) -> str | None:
     return None
 
 
-def _decoded_lines(stream: BinaryIO, encoding: str, issues: Issues) -> Iterator[Line]:
+def _decoded_lines(stream: BinaryIO, encoding: str, issues: Issues, bounds: Bounds) -> Iterator[Line]:
     """The lines of a stream in an encoding other than UTF-8."""
     text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
     try:
-        for number, line in enumerate(_raw_lines(text, issues), 1):
+        for number, line in enumerate(_raw_lines(text, issues, bounds), 1):
             line = line.removeprefix("\ufeff") if number == 1 else line
             valid = "\ufffd" not in line and "\0" not in line
             if not valid:
@@ -165,10 +190,10 @@ def _decoded_lines(stream: BinaryIO, encoding: str, issues: Issues) -> Iterator[
         text.detach()
 
 
-def _utf8_lines(stream: BinaryIO, issues: Issues, *, detect: bool) -> Iterator[Line]:
+def _utf8_lines(stream: BinaryIO, issues: Issues, bounds: Bounds, *, detect: bool) -> Iterator[Line]:
     """The lines of a UTF-8 stream; with ``detect``, those from the first that is not UTF-8 on may be Windows-1252."""
     offset, multibyte, legacy = 0, False, 0
-    for number, raw in enumerate(_raw_lines(stream, issues), 1):
+    for number, raw in enumerate(_raw_lines(stream, issues, bounds), 1):
         if number == 1 and raw.startswith(UTF8_MARK):
             raw = raw[len(UTF8_MARK) :]
             offset, detect = len(UTF8_MARK), False
@@ -196,6 +221,9 @@ def _utf8_lines(stream: BinaryIO, issues: Issues, *, detect: bool) -> Iterator[L
                 place = f"byte 0x{raw[error.start]:02x} at byte offset {offset + error.start:,} of the file"
                 nearby = raw[max(0, error.start - 20) : error.start + 20].decode(errors="replace").strip("\r\n")
                 issues.add(f"not UTF-8: {place}", _NAME_IT, line=number, value=nearby)
+        if bounds.line is not None and len(text) > bounds.line:
+            issues.add(*too_long(bounds.line), line=number)
+            return
         if "\0" in text:
             valid = False
             message = f"a NUL byte at byte offset {offset + raw.index(0):,} of the file"
@@ -223,12 +251,24 @@ def report_empty(issues: Issues, message: str = "the file is empty") -> None:
         issues.add(message + skipped, "Name a file that has rows.")
 
 
-def _raw_lines(stream: IO[AnyStr], issues: Issues) -> Iterator[AnyStr]:
-    number = 0
+def _raw_lines(stream: IO[AnyStr], issues: Issues, bounds: Bounds) -> Iterator[AnyStr]:
+    number = total = 0
+    # A character has at most four bytes in UTF-8; one that has more than fits is found here, others after decoding.
+    most = -1 if bounds.line is None else bounds.line + 2 if isinstance(stream, io.TextIOBase) else 4 * bounds.line + 2
     try:
-        for raw in stream:
+        while raw := stream.readline(most):
             number += 1
+            total += len(raw)
+            if bounds.line is not None and len(raw) == most:
+                issues.add(*too_long(bounds.line), line=number)
+                return
+            if bounds.total is not None and total > bounds.total:
+                remedy = f"Write one object or text per line into a file, which is read in parts, or {LIFT}."
+                issues.add(f"more than {bounds.total:,} bytes, which are held in memory at once", remedy, line=number)
+                return
             yield raw
+    except TooLargeError as error:
+        issues.add(*error.problem, line=number + 1)
     except EOFError:
         message, remedy = "the compressed file ends too early", "Copy or download it again; this copy is incomplete."
         issues.add(message, remedy, line=number + 1)
@@ -256,13 +296,13 @@ _QUOTES = 'Write a quote inside a quoted field twice (""), and close every field
 _FILL_TSV = "Write tabs and line breaks inside a text as spaces, and add missing fields."
 
 
-def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issues) -> Iterator[Row]:
+def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issues, limits: Limits) -> Iterator[Row]:
     """The rows of a CSV file (RFC 4180); without ``columns`` the first line has their names."""
     first = next((line for line in lines if not _blank(line, issues)), None)
     if first is None:
         report_empty(issues)
         return
-    csv.field_size_limit(_MAX_FIELD)
+    csv.field_size_limit(min(limits.line or _MAX_FIELD, _MAX_FIELD))
     if match := _SEPARATOR.fullmatch(first.text.rstrip("\r\n")):  # written by Excel for itself
         delimiter, first = match[1], next((line for line in lines if not _blank(line, issues)), None)
         if first is None:
@@ -288,6 +328,9 @@ def csv_rows(lines: Iterator[Line], columns: Sequence[str] | None, issues: Issue
             except StopIteration:
                 return
             except csv.Error as error:
+                if "field larger" in str(error):
+                    issues.add(*_large_field(limits, line, first.number + parser.line_num - 1), line=line)
+                    return
                 issues.add(*_syntax_problem(str(error), line, first.number + parser.line_num - 1), line=line)
                 continue
             if not any(map(str.strip, row)) and (len(row) != 1 or not current.strip()):
@@ -360,6 +403,14 @@ def _delimiter(line: str, columns: Sequence[str] | None, issues: Issues) -> str:
     return chosen
 
 
+def _large_field(limits: Limits, line: int, last: int) -> tuple[str, str]:
+    """Message and remedy for a field that is too long, which may be one without its closing quote."""
+    message, remedy = too_long(limits.line or _MAX_FIELD, "field")
+    if last == line:
+        return message, remedy
+    return f"{message} that begins here and ends after line {last:,}: is its closing quote missing?", _QUOTES
+
+
 def _syntax_problem(error: str, line: int, last: int) -> tuple[str, str]:
     """Message and remedy for what the CSV parser reports."""
     span = f" (noticed on line {last})" if last > line else ""
@@ -405,9 +456,9 @@ def _with_names(fields: Fields, columns: Sequence[str] | None, issues: Issues, r
 
 def distinct_names(names: Sequence[str], issues: Issues, line: int | None = None) -> bool:
     """Whether all columns have different names; reports it if not."""
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, number in Counter(names).items() if number > 1)
     if repeated:
-        which = f"{', '.join(map(repr, repeated))}"
+        which = f"{', '.join(repr(name[:60]) for name in repeated[:20])}{', ...' if len(repeated) > 20 else ''}"
         message = f"the columns {which} occur" if line is None else f"the header names {which}"
         issues.add(f"{message} more than once", "Give every column a different name.", line=line)
     return not repeated

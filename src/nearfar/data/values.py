@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
 
+from nearfar.data.limits import too_long
 from nearfar.errors import Problem
 
 MAX_PROBLEMS = 10_000
@@ -111,6 +112,12 @@ NOT_FINITE = Fault("the score is not finite", f"Write a finite number, {DROP}.")
 def is_text(value: object) -> bool:
     """Whether a value is a text that can be used; ``text_fault`` gives the reason if not."""
     return type(value) is str and value != "" and not value.isspace() and (value.isascii() or _encodable(value))
+
+
+def long_text(limit: int) -> Fault:
+    """The fault of a text with more characters than the limit."""
+    message, remedy = too_long(limit, "text")
+    return Fault(message, f"{remedy[:-1]}; {DROP}.")
 
 
 def text_fault(value: object) -> Fault:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -16,6 +16,11 @@ from nearfar.encoding.unpadded import Unpadded
 from nearfar.errors import SettingError
 
 CHUNK = 2_048
+"""Texts that are tokenized together."""
+CHARS = 4_000_000
+"""Characters that are tokenized together; a tokenizer needs some hundred bytes for each."""
+LONG = 50_000
+"""Characters from which a text is shortened before it is tokenized."""
 _one_at_a_time = Lock()
 """Fast tokenizers keep the settings of a call, and refuse to change them while another thread uses them."""
 
@@ -156,6 +161,46 @@ def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
 
 
+def chunks(columns: Sequence[Sequence[str]]) -> Iterator[slice]:
+    """Slices of at most ``CHUNK`` rows, and of ``CHARS`` characters where a row does not have more itself.
+
+    >>> list(chunks([["a"] * 3_000]))
+    [slice(0, 2048, None), slice(2048, 3000, None)]
+    """
+    start = held = 0
+    for row, texts in enumerate(zip(*columns, strict=True)):
+        chars = sum(map(len, texts))
+        if row > start and (row - start >= CHUNK or held + chars > CHARS):
+            yield slice(start, row)
+            start, held = row, 0
+        held += chars
+    if columns[0]:
+        yield slice(start, len(columns[0]))
+
+
+def shortened(tokenizer: Any, text: str, settings: Mapping[str, Any]) -> str:
+    """As much of a long text as its first tokens need: what follows would be truncated by these settings.
+
+    The text is cut at a space, where a tokenizer splits it before it looks for tokens, so that the tokens before the
+    cut are those of the whole text; and what is left is truncated itself, or else the cut comes later. Tokenizers that
+    do not split at spaces, and those that keep the end of a text, get the whole text.
+    """
+    if len(text) <= LONG or tokenizer.truncation_side != "right" or not _splits_at_spaces(tokenizer):
+        return text
+    end = LONG
+    while end < len(text):
+        part = text[: text.rfind(" ", 0, end) + 1].rstrip()
+        if len(part) > end // 2 and tokenizer([part], **settings).encodings[0].overflowing:
+            return part
+        end *= 4
+    return text
+
+
+def _splits_at_spaces(tokenizer: Any) -> bool:
+    splitter = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
+    return splitter is not None and len(splitter.pre_tokenize_str("a b")) > 1
+
+
 def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: int) -> TokenTable:
     """One column of texts, or two that are joined in the tokenizer's pair format, to a table of tokens."""
     if len(columns) not in (1, 2):
@@ -173,9 +218,11 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
     types: list[NDArray[np.int32]] = []
     lengths: list[int] = []
     truncated = 0
-    for start in range(0, len(columns[0]), CHUNK):
-        chunk = [list(column[start : start + CHUNK]) for column in columns]
+    for rows_of_chunk in chunks(columns):
+        chunk = [list(column[rows_of_chunk]) for column in columns]
         with _one_at_a_time:
+            if len(chunk) == 1:  # how two texts are truncated together depends on the lengths of both
+                chunk = [[shortened(tokenizer, text, settings) for text in chunk[0]]]
             encoded = tokenizer(*chunk, return_token_type_ids=typed, **settings)
         rows = encoded["input_ids"]
         lengths.extend(map(len, rows))

@@ -275,7 +275,7 @@ def read_rows(
         named = {name for key in COLUMNS if (name := getattr(layout, key)) is not None}
         known = columns_of(source, layout) if named else set()
         if known and not known >= named:
-            layout = Layout(encoding=layout.encoding)
+            layout = Layout(encoding=layout.encoding, max_chars=layout.max_chars, large=layout.large)
     return read(source, layout, invalid=invalid, need=need)
 
 
@@ -367,7 +367,7 @@ def _read_corpus(recipe: Recipe, issues: _Issues) -> Corpus | None:
     if recipe.data.corpus is None:
         return None
     try:
-        return read_corpus(from_here(recipe.data.corpus), invalid=recipe.data.invalid)
+        return read_corpus(from_here(recipe.data.corpus), invalid=recipe.data.invalid, large=recipe.data.large)
     except DataError as error:
         issues.add(error.problems)
         return None

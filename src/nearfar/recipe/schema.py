@@ -120,6 +120,16 @@ class Data:
         Key("The character encoding of text files, such as cp1252; unset means it is detected: UTF-8 in most cases."),
     ] = None
     invalid: Annotated[Literal["refuse", "drop"], Key("Whether invalid rows stop the run or are left out.")] = "refuse"
+    max_chars: Annotated[
+        int, Key("The most characters of a text, a cell or a line; a longer one is refused with its line.", at_least=1)
+    ] = 10_000_000
+    large: Annotated[
+        bool,
+        Key(
+            "Whether files are read whatever their size: texts above max_chars, compressed files whose content is more "
+            "than 100 times larger than the file, .json files and standard input of more than 500 MB."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
