@@ -13,17 +13,33 @@ import pytest
 
 from nearfar.errors import OutputError
 from nearfar.files import (
+    FolderClaim,
     atomic,
     atomic_folder,
     check_writable,
     existing_parent,
     is_full,
     lock,
+    lock_named,
+    new_mode,
     only_process,
     remove,
     sha256_of,
     write_atomic,
 )
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_the_umask_says_who_may_read_a_file(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_atomic(tmp_path / "a.txt", "a")
+        (tmp_path / "plain.txt").write_text("b")
+        (tmp_path / "folder").mkdir()
+        modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a.txt", "plain.txt", "folder")]
+        assert modes == [new_mode(), new_mode(), new_mode(folder=True)] == [0o666 & ~umask] * 2 + [0o777 & ~umask]
+    finally:
+        os.umask(before)
 
 
 def test_a_written_file_is_readable_by_everybody_and_alone(tmp_path):
@@ -73,6 +89,33 @@ def test_a_second_process_is_kept_out(tmp_path):
             lock(file)
     with only_process(tmp_path / "study", ".lock", "another process runs this study."):
         pass
+
+
+def test_a_folder_is_claimed_by_one_at_a_time_and_nothing_is_left_in_it(tmp_path):
+    folder = tmp_path / "model"
+    first, second = FolderClaim(folder, "it is taken."), FolderClaim(folder, "it is taken.")
+    first.take()  # there is none to take yet
+    folder.mkdir()
+    first.take()
+    first.take()
+    with pytest.raises(OutputError, match=r"model: it is taken\."):
+        second.take()
+    assert not list(folder.iterdir())
+    first.close()
+    second.take()
+    second.close()
+
+
+def test_a_file_that_was_renamed_meanwhile_is_not_taken(tmp_path):
+    """Who opens a file before another process renames it holds the finished file, and would write into it."""
+    path = tmp_path / "a.part"
+    path.touch()
+    with path.open("rb") as first, path.open("rb") as second:
+        assert lock_named(first, path)
+        assert not lock_named(second, path)
+        path.rename(tmp_path / "a")
+        first.close()
+        assert not lock_named(second, path)
 
 
 def test_what_is_full_is_told_from_other_errors(tmp_path):

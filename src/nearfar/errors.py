@@ -11,6 +11,7 @@
     ├── OutputError           a file or folder that cannot be written
     ├── CheckpointError       no usable checkpoint, or one of another run
     ├── NotFiniteError        NaN or infinity during training
+    ├── ProcessError          another process of the same run has ended
     └── Interrupted           training was stopped, and can be resumed
 
 Every message says what was given, what is allowed, and what to try.
@@ -120,6 +121,10 @@ class CheckpointError(NearfarError):
 
 class NotFiniteError(NearfarError):
     """NaN or infinity during training."""
+
+
+class ProcessError(NearfarError):
+    """Another process of the same run has ended; the run can be resumed."""
 
 
 class Interrupted(NearfarError):

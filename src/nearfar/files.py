@@ -30,7 +30,7 @@ def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
         temporary = Path(name)
     try:
         yield temporary
-        os.chmod(temporary, 0o644)  # tempfile and safetensors make files for their owner alone
+        os.chmod(temporary, new_mode())  # tempfile and safetensors make files for their owner alone
         flush(temporary)
         os.replace(temporary, path)
     except BaseException:
@@ -59,6 +59,17 @@ def atomic_folder(path: Path, temporary: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def new_mode(*, folder: bool = False) -> int:
+    """The permissions of a new file or folder: what the umask of the process leaves."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        umask = next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
+    except (OSError, StopIteration):  # other systems tell it only when it is set
+        umask = os.umask(0o077)
+        os.umask(umask)
+    return (0o777 if folder else 0o666) & ~umask
 
 
 def part_of(target: Path) -> Path:
@@ -110,6 +121,54 @@ def lock(file: IO[bytes] | int) -> None:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def lock_named(file: IO[bytes], path: Path) -> bool:
+    """Lock an open file; False where another process has the lock, or has renamed or removed the file since."""
+    try:
+        lock(file)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+class FolderClaim:
+    """A folder that one process has to itself, by a lock on the folder; the system releases it when the process ends.
+
+    Args:
+        folder: it need not exist yet.
+        message: what other processes report that want it.
+    """
+
+    def __init__(self, folder: Path, message: str) -> None:
+        self.folder, self.message = folder, message
+        self._handle: int | None = None
+
+    def take(self) -> None:
+        """Take the folder, if it exists; raises OutputError where another process has it."""
+        if self._handle is not None or os.name != "posix" or not self.folder.is_dir():
+            return
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            lock(handle)
+        except BlockingIOError:
+            os.close(handle)
+            raise OutputError(f"{self.folder}: {self.message}") from None
+        except OSError:  # a file system without locks
+            os.close(handle)
+            return
+        self._handle = handle
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
 
 @contextmanager

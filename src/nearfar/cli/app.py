@@ -27,7 +27,7 @@ from nearfar.cli.study import study_app
 from nearfar.cli.train import train
 from nearfar.cli.tune import tune
 from nearfar.cli.whiten import whiten
-from nearfar.errors import Interrupted, NearfarError
+from nearfar.errors import Interrupted, NearfarError, ProcessError
 
 app = typer.Typer(
     name="nearfar",
@@ -86,6 +86,10 @@ def main() -> None:
     except Interrupted as stop:
         _print(str(stop))
         sys.exit(130)
+    except ProcessError as error:
+        sys.stderr.write(f"error: {error}\n")  # by any process: the first may be the one that is gone
+        sys.stderr.flush()
+        os._exit(1)  # torch would wait for the process that is gone
     except NearfarError as error:
         _print(f"error: {error}")
         sys.exit(1)

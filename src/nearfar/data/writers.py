@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from nearfar.errors import OutputError, SettingError, counted, did_you_mean
-from nearfar.files import atomic, flush, is_full, lock, part_of, progress_of, write_atomic
+from nearfar.files import atomic, flush, is_full, lock_named, part_of, progress_of, write_atomic
 
 FORMAT = 1
 _BATCH = 10_000
@@ -151,14 +151,10 @@ class RowFile:
         self.done = done
 
     def _lock(self, file: IO[bytes]) -> None:
-        try:
-            lock(file)
-        except BlockingIOError:
+        if not lock_named(file, self.part):
             raise OutputError(
                 f"{self.target}: another process is filling {self.part.name}. Let it finish, or choose another --out."
-            ) from None
-        except OSError:  # a file system without locks
-            return
+            )
 
     @contextmanager
     def _write_errors(self) -> Iterator[None]:

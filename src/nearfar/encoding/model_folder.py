@@ -34,7 +34,7 @@ from nearfar.encoding.heads import HeadSpec
 from nearfar.encoding.pretrained import CARD as CARD
 from nearfar.encoding.pretrained import STAGING, quiet_transformers, require_pooler
 from nearfar.errors import EncoderError
-from nearfar.files import flush_tree, remove
+from nearfar.files import flush_tree, new_mode, remove
 
 FORMAT = 1
 EXTRAS = "nearfar.safetensors"
@@ -112,7 +112,7 @@ def save(
     _write_json(staging / CARD, asdict(card))
     for path in staging.rglob("*"):
         if path.is_file():
-            os.chmod(path, 0o644)  # safetensors makes its files for their owner alone
+            os.chmod(path, new_mode())  # safetensors makes its files for their owner alone
     flush_tree(staging)
     for name in (CARD, *OPTIONAL):
         remove(folder / name)

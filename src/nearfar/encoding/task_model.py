@@ -26,7 +26,7 @@ from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
 from nearfar.errors import EncoderError, SettingError, did_you_mean
-from nearfar.files import atomic
+from nearfar.files import atomic, new_mode
 
 WEIGHTS = "tasks.safetensors"
 KIND = "tasks"
@@ -369,7 +369,7 @@ def export_task(model: TaskModel, task: str, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
         tokenizer.model_max_length = limit
     for path in folder.glob("*.safetensors"):
-        os.chmod(path, 0o644)  # safetensors makes its files for their owner alone
+        os.chmod(path, new_mode())  # safetensors makes its files for their owner alone
 
 
 def _classifier(model: TaskModel, card: TaskCard) -> Any | None:

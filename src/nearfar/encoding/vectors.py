@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from nearfar.encoding.model import Model
 from nearfar.errors import OutputError, counted
-from nearfar.files import flush, free_bytes, is_full, lock, part_of, progress_of, write_atomic
+from nearfar.files import flush, free_bytes, is_full, lock_named, part_of, progress_of, write_atomic
 
 FORMAT = 1
 DTYPE = np.dtype("<f4")
@@ -213,19 +213,10 @@ class VectorFile:
 
     def _lock(self, file: IO[bytes]) -> None:
         """Refuse a file that another process fills: each would count rows that the other cut off."""
-        try:
-            lock(file)
-        except BlockingIOError:
-            raise self._taken() from None
-        except OSError:  # a file system without locks
-            return
-        if not self.part.exists() or not os.path.samestat(os.fstat(file.fileno()), self.part.stat()):
-            raise self._taken()  # it has just been renamed
-
-    def _taken(self) -> OutputError:
-        return OutputError(
-            f"{self.target}: another process is filling {self.part.name}. Let it finish, or choose another --out."
-        )
+        if not lock_named(file, self.part):
+            raise OutputError(
+                f"{self.target}: another process is filling {self.part.name}. Let it finish, or choose another --out."
+            )
 
     @contextmanager
     def _write_errors(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import OutputError, counted
-from nearfar.files import flush_tree
+from nearfar.files import flush_tree, new_mode
 
 Setting: TypeAlias = str | int | float | bool | dict[str, float]
 Settings: TypeAlias = dict[str, Setting]
@@ -303,7 +303,7 @@ def write_record(study: Path, record: Record, files: Mapping[str, bytes]) -> boo
         for name, content in {**files, RECORD: text.encode()}.items():
             (aside / name).write_bytes(content)
         flush_tree(aside)
-        os.chmod(aside, 0o755)  # noqa: S103 - as any other folder; a temporary one is for its owner alone
+        os.chmod(aside, new_mode(folder=True))  # a temporary one is for its owner alone
         if target.exists():  # a failed one
             failed = trials / f".{record.id}-failed"
             shutil.rmtree(failed, ignore_errors=True)

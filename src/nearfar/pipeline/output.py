@@ -177,10 +177,18 @@ def has_checkpoint(out: Path) -> bool:
     return any((out / CHECKPOINTS).rglob("step-*"))
 
 
-def open_output(out: Path, *, resume: bool) -> None:
-    """Make the folder, and remove the model in it that is to be replaced."""
+def make_folder(out: Path) -> None:
+    """Make the folder of a run, and those above it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise OutputError(f"{out}: the folder cannot be made ready: {cause.strerror}. Choose another --out.") from cause
+
+
+def open_output(out: Path, *, resume: bool) -> None:
+    """Make the folder, and remove the model in it that is to be replaced."""
+    make_folder(out)
+    try:
         if not resume:
             for entry in out.iterdir():
                 remove(entry)

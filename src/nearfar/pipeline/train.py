@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -19,10 +20,10 @@ from accelerate import Accelerator
 
 from nearfar.encoding.model_folder import CARD
 from nearfar.encoding.pretrained import exclusive_random
-from nearfar.errors import CheckpointError, Interrupted, NearfarError
+from nearfar.errors import CheckpointError, Interrupted, NearfarError, OutputError
 from nearfar.evaluation import Report
 from nearfar.evaluation.estimate import Estimate
-from nearfar.files import write_atomic, write_errors
+from nearfar.files import FolderClaim, write_atomic, write_errors
 from nearfar.pipeline.defaults import unstored
 from nearfar.pipeline.encoder_run import EncoderRun, plan_encoder_run
 from nearfar.pipeline.estimate import estimate_quality
@@ -36,6 +37,7 @@ from nearfar.pipeline.output import (
     check_output,
     check_room,
     has_checkpoint,
+    make_folder,
     metrics_of,
     open_output,
 )
@@ -54,6 +56,7 @@ from nearfar.training import (
     fit,
     read_journal,
 )
+from nearfar.training.processes import lost_processes
 
 
 @dataclass(frozen=True)
@@ -116,19 +119,22 @@ def train(
         on_interrupt: whether Ctrl-C leaves a checkpoint to resume from and raises ``Interrupted``, or finishes the
             model with the best weights so far.
     """
-    with exclusive_random():
+    claim = FolderClaim(out, TAKEN)
+    with exclusive_random(), closing(claim), lost_processes(out):
         return _train(
-            recipe, out, data=data, resume=resume, overwrite=overwrite, callbacks=callbacks, part=part,
+            recipe, claim, data=data, resume=resume, overwrite=overwrite, callbacks=callbacks, part=part,
             finish=on_interrupt == "finish",
         )  # fmt: skip
 
 
 def _train(
-    recipe: Recipe | TaskRecipe, out: Path, *, data: object, resume: bool, overwrite: bool,
+    recipe: Recipe | TaskRecipe, claim: FolderClaim, *, data: object, resume: bool, overwrite: bool,
     callbacks: Sequence[Callback], part: bool, finish: bool,
 ) -> Summary:  # fmt: skip
-    main = int(os.environ.get("RANK", "0")) == 0
+    out, main = claim.folder, int(os.environ.get("RANK", "0")) == 0
     messages = Messages(callbacks, quiet=not main)
+    if main:
+        claim.take()
     plan = plan_recipe(recipe, data)
     if not check_output(out, resume=resume, overwrite=overwrite, reads=plan.reads()):
         messages(f"{out}: this run has finished; there is nothing to resume.")
@@ -144,7 +150,7 @@ def _train(
             weights = sum(4 * weight.numel() for weight in prepared.module.parameters())
             check_room(out, weights, keep=plan.training.keep_checkpoints)
         messages(run.opening(f"{precision} ({reason})"))
-        _open_folder(plan, out, accelerator, resume=resume)
+        _open_folder(plan, claim, accelerator, resume=resume)
         if plan.earlier:
             encoder = _train_earlier(plan, out, accelerator, messages, callbacks)
             run = plan.open(accelerator, precision, encoder=encoder)
@@ -204,9 +210,18 @@ def _train(
             accelerator.end_training()
 
 
-def _open_folder(plan: RunPlan, out: Path, accelerator: Accelerator, *, resume: bool) -> None:
+TAKEN = "another process is training a model into this folder. Let it finish, or choose another --out."
+
+
+def _open_folder(plan: RunPlan, claim: FolderClaim, accelerator: Accelerator, *, resume: bool) -> None:
     """Make the folder ready; the recipe is its first file, so that a run can be resumed from its beginning."""
+    out = claim.folder
     if accelerator.is_main_process:
+        if not out.is_dir():
+            make_folder(out)
+            claim.take()
+            if any(out.iterdir()):  # of another process that has finished in this moment
+                raise OutputError(f"{out}: {TAKEN}")
         open_output(out, resume=resume)
         if not (out / RECIPE).exists():
             write_atomic(out / RECIPE, plan.recipe_text())
