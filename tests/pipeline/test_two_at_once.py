@@ -25,14 +25,11 @@ TEXTS = [f"{word} number {number}" for number in range(8) for word in ("apple", 
 LABELS = ["fruit", "tool"] * 8
 
 
-def recipe(**training: object) -> object:
-    values = {"data": {"train": "memory:train"}, "encoder": {"name": "toy"}, "training": {"epochs": 1, **training}}
-    return build_recipe(values, [], where="t")
-
-
 def run(out: Path, callback: Callback | None = None, **flags: bool) -> None:
     rows = list(zip(TEXTS, LABELS, strict=True))
-    train(recipe(), out, data=rows, callbacks=[callback] if callback else [], **flags)
+    quick = {"epochs": 1, "precision": "fp32"}
+    values = {"data": {"train": "memory:train"}, "encoder": {"name": "toy"}, "training": quick}
+    train(build_recipe(values, [], where="t"), out, data=rows, callbacks=[callback] if callback else [], **flags)
 
 
 @pytest.fixture
