@@ -147,6 +147,7 @@ class FolderClaim:
 
     def __init__(self, folder: Path, message: str) -> None:
         self.folder, self.message = folder, message
+        self.existed = folder.is_dir()
         self._handle: int | None = None
 
     def take(self) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.data import read
 from nearfar.errors import OutputError
+from nearfar.experiments import local_executor, trial_runner
 from nearfar.experiments import study as study_module
 from nearfar.experiments.comparisons import compare_all
 from nearfar.experiments.estimates import _drawn, _Pace, _Steps, _whole
@@ -389,3 +390,19 @@ def test_what_was_recorded_is_readable_by_other_tools(undisturbed):
     """The plan is JSON with a trial for every cell."""
     values = json.loads((undisturbed / "study.json").read_text())
     assert {cell["id"] for cell in values["cells"]} == {path.name for path in (undisturbed / "trials").iterdir()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_waits_until_a_process_is_started_or_gone(number):
+    """Else a process or its pipes would belong to nobody."""
+    done = []
+
+    def work() -> None:
+        with trial_runner.interruptible(), local_executor.held_interrupts():
+            signal.raise_signal(number)
+            done.append("whole")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["whole"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

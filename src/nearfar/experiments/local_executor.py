@@ -12,9 +12,12 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from nearfar.errors import NearfarError
@@ -137,8 +140,9 @@ class _Pool:
                     self.assign(place)
 
     def start(self, place: int) -> None:
-        self.workers[place] = _start(self.work.folder, place, self.threads)
-        self.selector.register(self.workers[place].output, selectors.EVENT_READ, place)
+        with held_interrupts():
+            self.workers[place] = _start(self.work.folder, place, self.threads)
+            self.selector.register(self.workers[place].output, selectors.EVENT_READ, place)
         self.assign(place)
 
     def assign(self, place: int) -> None:
@@ -163,12 +167,31 @@ class _Pool:
             self.start(place)
 
     def stop(self, place: int) -> None:
-        worker = self.workers.pop(place)
-        try:
-            with contextlib.suppress(KeyError):  # an interrupt came before it was registered
-                self.selector.unregister(worker.output)
-        finally:
+        with held_interrupts():
+            worker = self.workers.pop(place)
+            self.selector.unregister(worker.output)
             worker.end()
+
+
+@contextlib.contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Let a request to stop wait until the end of the block, so that no process or pipe is lost half-way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)
 
 
 def _start(study: Path, place: int, threads: int) -> _Worker:

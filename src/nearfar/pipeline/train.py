@@ -217,11 +217,10 @@ def _open_folder(plan: RunPlan, claim: FolderClaim, accelerator: Accelerator, *,
     """Make the folder ready; the recipe is its first file, so that a run can be resumed from its beginning."""
     out = claim.folder
     if accelerator.is_main_process:
-        if not out.is_dir():
-            make_folder(out)
-            claim.take()
-            if any(out.iterdir()):  # of another process that has finished in this moment
-                raise OutputError(f"{out}: {TAKEN}")
+        make_folder(out)
+        claim.take()
+        if not claim.existed and any(out.iterdir()):  # of another process that has made it meanwhile
+            raise OutputError(f"{out}: {TAKEN}")
         open_output(out, resume=resume)
         if not (out / RECIPE).exists():
             write_atomic(out / RECIPE, plan.recipe_text())
