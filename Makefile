@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 DEMO ?= demo-model
 BENCH_VENV ?= .venv-bench
 BENCH ?=
+TORTURE ?= --write
 # The tests of `make quick`: doctests and the packages below pipeline, about 100 seconds of CPU time. Whole training runs,
 # studies, commands and the pages of the documentation are left to `make test`.
 QUICK := src tests/objectives tests/batching tests/data tests/recipe tests/evaluation tests/encoding
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check coverage docs pages picture changelog hooks format bench clean
+.PHONY: help demo quick test check coverage docs pages picture changelog hooks format bench torture clean
 
 help:  ## list all targets
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; \
@@ -95,6 +96,9 @@ $(BENCH_VENV)/onnx/.tried: benchmarks/requirements-onnx.txt | $(BENCH_VENV)/.ins
 
 bench: $(BENCH_VENV)/.installed $(BENCH_VENV)/onnx/.tried  ## compare with other libraries; BENCH="--help" lists options
 	$(BENCH_VENV)/bin/python -m benchmarks.compare $(BENCH)
+
+torture: $(VENV)/.installed-dev  ## try to break runs, files and folders for some minutes; TORTURE="--help" lists options
+	$(BIN)/python -m benchmarks.reliability $(TORTURE)
 
 clean:  ## delete what builds, tools and the demo leave behind
 	rm -rf build dist site htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis $(DEMO)

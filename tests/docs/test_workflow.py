@@ -25,7 +25,9 @@ def test_help_lists_every_target():
     command = ["make", "--no-print-directory", "help"]  # under make test, it would print the folder it enters
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert [line.split()[1] for line in done.stdout.splitlines()] == TARGETS
-    assert {"demo", "quick", "test", "check", "coverage", "docs", "changelog", "hooks", "bench"} <= set(TARGETS)
+    assert {"demo", "quick", "test", "check", "coverage", "docs", "changelog", "hooks", "bench", "torture"} <= set(
+        TARGETS
+    )
     assert all(len(line) < 120 for line in done.stdout.splitlines())
 
 
