@@ -190,8 +190,8 @@ def held_interrupts() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in received:
-        signal.raise_signal(number)
+    for request in received:
+        signal.raise_signal(request)
 
 
 def _start(study: Path, place: int, threads: int) -> _Worker:
