@@ -36,7 +36,10 @@ for words in json.loads(sys.argv[2]):
         assert not left.code, (words, left.code)
 """
 STUDY = """
+[study]
+name = "small"
 folds = 2
+seeds = [2]
 [[data]]
 name = "texts"
 file = "train.csv"
@@ -46,9 +49,10 @@ objective = { name = "cross-entropy" }
 [[contender]]
 name = "supcon"
 objective = { name = "supcon" }
-[recipe]
-encoder = { name = "toy" }
-training = { epochs = 1 }
+[recipe.encoder]
+name = "toy"
+[recipe.training]
+epochs = 1
 """
 COMMANDS = [
     ["check", "train.csv", "--encoder", "toy"],
