@@ -32,6 +32,7 @@ def embed(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -44,6 +45,7 @@ def embed(
     from nearfar.encoding.vectors import VectorFile, fingerprint, header
     from nearfar.files import part_of, progress_of
 
+    options.use_device(device)
     choice = handling(invalid)
     target = None if out == "-" else Path(out)
     if resume and target is None:

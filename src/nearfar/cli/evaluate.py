@@ -112,6 +112,7 @@ def evaluate(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     task: options.Task = None,
     mistakes: Annotated[
         int, typer.Option(min=0, metavar="N", help="Show the N most confident mistakes of a task on FILE.")
@@ -133,6 +134,7 @@ def evaluate(
     from nearfar.data.sources import locate
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
+    options.use_device(device)
     layout = Layout(
         text=text, pair=pair, label=label, score=score, scale=_scale(scale), relevant=relevant, encoding=encoding,
         label_separator=label_separator, large=large,

@@ -37,6 +37,7 @@ def geometry(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     json_: options.Json = False,
 ) -> None:
     """Measure the embedding space of a model: alignment, uniformity, anisotropy, effective rank, cosines, layers."""
@@ -50,6 +51,7 @@ def geometry(
     from nearfar.pipeline.evaluate import require_vectors
     from nearfar.pipeline.geometry import measure_space, positive_pairs
 
+    options.use_device(device)
     choice = handling(invalid)
     one_standard_input(source, pairs)
     names = [model] if before is None else [before, model]

@@ -21,6 +21,7 @@ def index(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the index in --out.")] = False,
 ) -> None:
     """Compute the embeddings of a corpus and save them as a folder that 'nearfar search' reads.
@@ -31,6 +32,7 @@ def index(
     from nearfar.cli.search import open_searchable
     from nearfar.evaluation.index import check_folder, is_index
 
+    options.use_device(device)
     choice = handling(invalid)
     check_folder(out, overwrite=overwrite)
     if is_index(Path(corpus)):

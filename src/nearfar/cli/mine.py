@@ -58,6 +58,7 @@ def mine(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives."""
@@ -70,6 +71,7 @@ def mine(
     from nearfar.pipeline import mining
     from nearfar.pipeline.evaluate import require_vectors
 
+    options.use_device(device)
     settings = mining.Mining(
         window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
     )

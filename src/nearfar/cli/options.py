@@ -51,6 +51,10 @@ CorpusText = Annotated[str | None, typer.Option("--corpus-text", help="Column wi
 Encoder = Annotated[str | None, typer.Option(help="minilm, toy, a folder, or an id on the Hugging Face hub.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Texts computed at once.")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="cpu|cuda|mps", help="Where the model computes; unset: a GPU where there is one."),
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; unset: one for each core.")]
 Threshold = Annotated[
     float | None,
@@ -70,6 +74,14 @@ def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, width=width, markup=False, emoji=False)
+
+
+def use_device(name: str | None) -> None:
+    """Open models on this device from now on; one that is not there is refused."""
+    if name is not None:
+        from nearfar.encoding.devices import use_device as use
+
+        use(name)
 
 
 def note_former_name(former: str, present: str) -> None:

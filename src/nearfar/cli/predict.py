@@ -48,6 +48,7 @@ def predict(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -63,6 +64,7 @@ def predict(
     from nearfar.data.writers import ending_of, line_of
     from nearfar.encoding.predictor import open_predictor
 
+    options.use_device(device)
     choice = handling(invalid)
     fields = Fields(only=only, top=top, least=min_probability)
     if quoted(source):
@@ -263,6 +265,7 @@ def score(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Compute the cosine similarity of pairs: one JSON object per line with both texts and their cosine."""
@@ -274,6 +277,7 @@ def score(
     from nearfar.pipeline.evaluate import card_thresholds, require_vectors
     from nearfar.pipeline.loaders import distinct
 
+    options.use_device(device)
     if threshold is not None and not math.isfinite(threshold):
         raise SettingError(f"--threshold must be a finite number, got {threshold}.")
     check_target(out, overwrite=overwrite)

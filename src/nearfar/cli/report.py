@@ -53,12 +53,14 @@ def report(
     encoding: options.Encoding = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Render a study or a run as one HTML page that needs no network, or as a table for a paper."""
     from nearfar.data import Layout
     from nearfar.report import FORMATS, read_source, render, render_page
 
+    options.use_device(device)
     known = ("html", *FORMATS)
     form = form or ENDINGS.get(Path(out or "").suffix.lower(), "html")
     if form not in known:

@@ -56,6 +56,7 @@ def search(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Find the texts nearest to a query, or to each query of a file.
@@ -66,6 +67,7 @@ def search(
     from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_lines
     from nearfar.data.sources import locate
 
+    options.use_device(device)
     choice = handling(invalid)
     prompted = queries is None and corpus != "-" and sys.stdin.isatty()
     given = "-" if queries is None else queries

@@ -62,10 +62,9 @@ def train(
     max_length: Annotated[int | None, typer.Option(help="Tokens at which a text is truncated.")] = None,
     pooling: Annotated[str | None, typer.Option(help="first, mean or pooler.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
-    estimate: Annotated[
-        bool | None,
-        typer.Option("--estimate/--no-estimate", help="Whether to end with how good the model is on new texts."),
-    ] = None,
+    no_estimate: Annotated[
+        bool, typer.Option("--no-estimate", help="Do not estimate how good the model is on new texts.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any recipe key, e.g. training.warmup=0.1.")
@@ -99,7 +98,7 @@ def train(
         ("encoder.max_length", "--max-length", max_length),
         ("encoder.pooling", "--pooling", pooling),
         ("training.precision", "--precision", precision),
-        ("training.estimate", "--estimate" if estimate else "--no-estimate", estimate),
+        ("training.estimate", "--no-estimate", False if no_estimate else None),
         ("seed", "--seed", seed),
     )
     if unlabeled is not None and source is not None:

@@ -32,6 +32,7 @@ def whiten(
     invalid: options.Invalid = None,
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
+    device: options.Device = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Whiten the embeddings of a model without training: fit a linear map to texts and store it after the pooling."""
@@ -43,6 +44,7 @@ def whiten(
     from nearfar.pipeline.evaluate import require_vectors
     from nearfar.pipeline.output import check_output, open_output
 
+    options.use_device(device)
     chosen = whitened_model.check_method(method, dims=dims, remove=remove)
     choice = handling(invalid)
     if out.exists() and Path(model).expanduser().exists() and out.samefile(Path(model).expanduser()):

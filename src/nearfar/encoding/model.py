@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.encoding import model_folder
+from nearfar.encoding.devices import choose_device
 from nearfar.encoding.encoder import Output, TextModel, Transform
 from nearfar.encoding.heads import Head, make_head
 from nearfar.encoding.model_files import SavedModel, check_target, copy_model
@@ -65,9 +66,11 @@ class Model(SavedModel):
         self.folder = folder
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, *, revision: str | None = None, token: str | None = None) -> Model:
+    def from_pretrained(
+        cls, name: str | Path, *, revision: str | None = None, token: str | None = None, device: str | None = None
+    ) -> Model:
         """The same as ``nearfar.load``, by the name it has in transformers and sentence-transformers."""
-        return load(name, revision=revision, token=token)
+        return load(name, revision=revision, token=token, device=device)
 
     def save(self, path: str | Path) -> None:
         """Save the model to a folder; a model that is there is replaced.
@@ -205,14 +208,18 @@ An encoder of texts. `nearfar.load("this-folder")` and `SentenceTransformer("thi
 """
 
 
-def load(name: str | Path, *, revision: str | None = None, token: str | None = None) -> Model:
+def load(
+    name: str | Path, *, revision: str | None = None, token: str | None = None, device: str | None = None
+) -> Model:
     """Open a model folder, whichever library saved it, or an encoder by name.
 
     Args:
         name: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
         revision: a branch, a tag or a commit on the Hub.
         token: an access token for private repositories; None for that of ``hf auth login`` or ``HF_TOKEN``.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; None for a GPU where there is one.
     """
+    place = choose_device(device)
     if revision is not None:
         if os.path.exists(name) or str(name) in ("toy", "minilm") or "@" in str(name):
             raise SettingError(f"revision {revision!r} is for a model on the hub; {name} has none.")
@@ -250,7 +257,7 @@ def load(name: str | Path, *, revision: str | None = None, token: str | None = N
     if card.transform is not None:
         transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
     model = TextModel(network, pooling=card.pooling, native=card.native, head=head, transform=transform)
-    return Model(model, tokenizer, card, folder=saved)
+    return Model(model.to(place), tokenizer, card, folder=saved)
 
 
 def _check_complete(network: Any, card: model_folder.Card, fresh: set[str], name: str | Path) -> None:

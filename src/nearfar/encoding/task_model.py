@@ -323,6 +323,7 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
         network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))
         tensors = {key: value for key, value in load_file(path).items() if not key.startswith("objective.")}
         network.head.load_state_dict(tensors)
+        network.head.to(next(model.model.parameters()).device)
     except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as cause:
         first = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
         raise EncoderError(

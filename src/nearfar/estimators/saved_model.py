@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+    path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None, device: str | None = None
 ) -> Classifier | Encoder | MultiTask | OnnxModel:
     """Open a model folder, also one saved by another library, or an encoder by name.
 
@@ -28,6 +28,7 @@ def load(
         path: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
         revision: a branch, a tag or a commit on the Hub.
         token: an access token for private repositories; None for that of ``hf auth login`` or ``HF_TOKEN``.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``; None for a GPU where there is one.
 
     >>> import nearfar
     >>> nearfar.load("toy").encode(["a short text", "another one"]).shape
@@ -38,12 +39,14 @@ def load(
     if is_exported(path):
         if revision is not None:
             raise SettingError(f"revision {revision!r} is for a model on the hub; {os.fspath(path)} has none.")
+        if device not in (None, "cpu"):
+            raise SettingError(f"the device is {device!r}, and a model exported to ONNX computes on the CPU.")
         return OnnxModel(path)
-    return open_estimator(path, revision=revision, token=token)
+    return open_estimator(path, revision=revision, token=token, device=device)
 
 
 def open_estimator(
-    path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None
+    path: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None, device: str | None = None
 ) -> Classifier | Encoder | MultiTask:
     """Open a model that can be trained further, or an encoder by name."""
     from nearfar.encoding import load as open_model
@@ -52,7 +55,7 @@ def open_estimator(
     from nearfar.estimators.encoder import Encoder
     from nearfar.estimators.multitask import MultiTask
 
-    model = open_model(os.fspath(path), revision=revision, token=token)
+    model = open_model(os.fspath(path), revision=revision, token=token, device=device)
     kind: type[Classifier | Encoder | MultiTask] = Classifier
     fitted = {} if model.folder is None else ModelFolder(model.folder, temporary=False).settings()
     if fitted.get("estimator") == "Encoder" or (model.labels is None and not model.predicts_scores):
