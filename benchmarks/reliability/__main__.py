@@ -19,7 +19,7 @@ from benchmarks.reliability.table import GOOD, PAGE, Results, page, rows
 NUMBERS = {"kills": 500, "disk": 60, "processes": 20, "inputs": 10_000, "bombs": 1, "stops": 400, "damaged": 5_000,
            "malicious": 2_000}  # fmt: skip
 """Cases of each part in a whole campaign."""
-SMALL = {"kills": 4, "disk": 3, "inputs": 150, "damaged": 20, "malicious": 20}
+SMALL = {"kills": 3, "disk": 2, "inputs": 100, "damaged": 20, "malicious": 20}
 """Cases of each part that CI runs."""
 
 

@@ -70,7 +70,7 @@ def test_malformed_inputs_are_the_same_for_the_same_number(tmp_path):
 @pytest.mark.slow
 def test_a_small_part_of_the_campaign_keeps_every_promise(tmp_path):
     """Some malformed inputs and some stopped runs, in processes with bounds on time and memory."""
-    command = [sys.executable, "-m", "benchmarks.reliability", "--small", "--minutes", "8", "--only", "inputs", "--only", "kills", "--only", "disk"]  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.reliability", "--small", "--minutes", "14", "--only", "inputs", "--only", "kills", "--only", "disk"]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "malformed data files, recipes and flags | 150 |" in done.stdout
+    assert "malformed data files, recipes and flags | 100 |" in done.stdout
