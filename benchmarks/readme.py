@@ -74,6 +74,25 @@ def few_labels(found: Sequence[Pair]) -> str:
     return "\n".join([wrapped(opening), "", *lines, "", wrapped(closing)])
 
 
+def class_names(named: Sequence[Pair], plain: Sequence[Pair]) -> str:
+    """What class names add, in the draws that have been trained with them as well."""
+    both = {pair.case: pair for pair in plain}
+    named = [pair for pair in named if pair.case in both]
+    if len(named) < 2:
+        return ""
+    ours, theirs = accuracies(named)
+    before, _ = accuracies([both[pair.case] for pair in named])
+    sizes = " and ".join(str(n) for n in sorted({pair.case.n for pair in named}))
+    data = [name for key, name in NAMES.items() if any(pair.case.data == key for pair in named)]
+    text = (
+        f"**Class names.** On {len(named)} of these draws, {sizes} texts per class of {', '.join(data)}, {OURS} was "
+        f"also given the names of the classes (`--names`): accuracy {statistics.mean(ours):.1f}, without names "
+        f"{statistics.mean(before):.1f}, SetFit without names {statistics.mean(theirs):.1f}; with names the difference "
+        f"to SetFit is {interval(named)}. [How names are used](docs/why/class-names.md)."
+    )
+    return wrapped(text)
+
+
 def processor_time(found: Sequence[Pair]) -> str:
     """How much less of the processor's time a whole run takes, in the draws that both ran on one machine."""
     same = [pair for pair in found if all(pair.ours.get(key) == pair.theirs.get(key) for key in ("threads", "machine"))]
@@ -145,8 +164,11 @@ def _median(cell: str) -> str:
 
 def section() -> str:
     """What stands below the heading."""
-    found = pairs(Results(LINES / f"{OURS}.jsonl"), Results(LINES / f"{THEIRS}.jsonl"))
-    return f"{few_labels(found)}\n\n{speed(RESULTS.read_text(encoding='utf-8'))}"
+    theirs = Results(LINES / f"{THEIRS}.jsonl")
+    found = pairs(Results(LINES / f"{OURS}.jsonl"), theirs)
+    named = class_names(pairs(Results(LINES / f"{OURS}-names.jsonl"), theirs), found)
+    parts = [few_labels(found), named, speed(RESULTS.read_text(encoding="utf-8"))]
+    return "\n\n".join(part for part in parts if part)
 
 
 def with_results(readme: str) -> str:

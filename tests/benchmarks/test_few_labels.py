@@ -317,6 +317,20 @@ def test_the_table_is_made_from_the_two_files_and_refuses_different_draws(tmp_pa
         few_labels.main(["table", "--folder", str(tmp_path)])
 
 
+@pytest.mark.parametrize("variant", few_labels.VARIANTS)
+def test_names_of_all_variants_are_for_the_labels_of_the_data(variant):
+    for data, given in few_labels.NAMES.items():
+        names = few_labels.names_of(data, variant)
+        if variant == "none":
+            assert names == "none"
+            continue
+        assert isinstance(names, dict)
+        assert names.keys() == given.keys()
+        assert len(set(names.values())) == len(names)
+        assert (names == given) == (variant == "given")
+    assert few_labels.names_of("banking77", "given") == "auto"
+
+
 @pytest.mark.slow
 def test_nearfar_is_trained_without_settings_and_tested_on_the_test_texts(tmp_path):
     rows = {"price": "the invoice is too high", "travel": "the train leaves from Berlin"}

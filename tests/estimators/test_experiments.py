@@ -75,6 +75,11 @@ def test_several_data_sets_and_files(tmp_path):
         ((["supcon"], FRAME, None, {"folds": 1}), SettingError, "folds must be 2 or more"),
         ((["supconn"], FRAME), RecipeError, "supcon"),
         (({"a": 7}, FRAME), SettingError, "a contender is a dictionary"),
+        (
+            ([nearfar.Classifier("toy", label_names={"fruit": "a fruit"})], FRAME),
+            SettingError,
+            "contenders of a comparison are trained without class names; leave label_names out",
+        ),
         ((["supcon"], {"text": TEXTS, "label": [*CLASSES[:-1], None]}), DataError, "memory:data, row 12, column 'label'"),
         ((["supcon"], [None, "b"], ["x", "y"]), DataError, "memory:data, row 1"),
     ],

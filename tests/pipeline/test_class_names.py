@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.training.runs import StopAt
 
 from nearfar.encoding import build
-from nearfar.errors import DataError, RecipeError, SettingError
+from nearfar.errors import DataError, Interrupted, RecipeError, SettingError
 from nearfar.pipeline.class_names import LEAST_FIT, LEAST_SHARE, ChosenNames, choose_names, read_names, words_of
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.heads import NAME_WEIGHT, _named_centers
@@ -85,6 +86,14 @@ def test_the_saved_recipe_runs_the_same_training_again(tmp_path):
     saved = read_recipe(tmp_path / "first" / "recipe.toml")
     train(saved, tmp_path / "second", data=ROWS)
     assert weights(tmp_path / "first") == weights(tmp_path / "second")
+
+
+def test_a_resumed_run_ends_with_the_same_bytes(tmp_path):
+    run(tmp_path / "whole", NAMES)
+    with pytest.raises(Interrupted):
+        train(recipe(NAMES), tmp_path / "parts", data=ROWS, callbacks=[StopAt(3)])
+    train(recipe(NAMES), tmp_path / "parts", data=ROWS, resume=True)
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
 
 
 def test_names_of_other_classes_are_rejected_and_change_nothing(tmp_path, unnamed):

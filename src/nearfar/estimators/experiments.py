@@ -254,6 +254,8 @@ def _settings(given: Any) -> dict[str, Any]:
         return {"objective": given}
     if hasattr(given, "get_params"):
         usual = inspect.signature(type(given)).parameters
+        if getattr(given, "label_names", "auto") not in ("auto", None):
+            raise SettingError("contenders of a comparison are trained without class names; leave label_names out.")
         left_out = ("random_state", "verbose", "callbacks", "columns", "label_names", "invalid", "settings")
         changed = {
             name: value
