@@ -34,7 +34,7 @@ def test_probabilities_are_those_of_the_front_door(model, batch_size):
 
     assert model.model.training
     np.testing.assert_allclose(found, model.probabilities(TEXTS), atol=1e-6)
-    assert report.to_dict() == class_report(truth, found.argmax(axis=1), LABELS).to_dict()
+    assert report.to_dict() == class_report(truth, found.argmax(axis=1), LABELS, found).to_dict()
 
 
 def test_a_model_whose_weights_are_no_numbers_has_no_score(model):

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import nearfar
 from nearfar.data import Records, read_memory
+from nearfar.encoding.model_folder import read_extras
 from nearfar.pipeline import Summary, train
 from nearfar.pipeline.estimate import LEAST, _parts
 from nearfar.recipe import build_recipe
@@ -64,8 +66,10 @@ def test_few_texts_end_with_an_estimate_beside_baselines(tmp_path: Path) -> None
 def test_the_weights_are_the_same_without_it(tmp_path: Path) -> None:
     run(tmp_path / "with", LABELED)
     assert run(tmp_path / "without", LABELED, training={"estimate": False}).estimate is None
-    for name in ("model.safetensors", "nearfar.safetensors"):
-        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("with", "without"))
+    assert one == other
+    heads = [read_extras(tmp_path / name, "head") for name in ("with", "without")]
+    assert torch.equal(heads[0]["centers"], heads[1]["centers"])
     assert "estimate" not in json.loads((tmp_path / "without/metrics.json").read_text())
 
 

@@ -22,8 +22,8 @@ from tests.report.studies import CONTENDERS, EVIL, write_study
 
 VOID = {"meta", "br"}
 NAMES = (
-    "scores", "differences", "size", "classes", "curves", "per-class", "confusion", "hard", "confidence", "mistakes",
-    "map", "geometry", "labels", "conflicts", "cost", "failed", "settings",
+    "scores", "differences", "size", "classes", "curves", "per-class", "confusion", "hard", "confidence", "calibration",
+    "mistakes", "map", "geometry", "labels", "conflicts", "cost", "failed", "settings",
 )  # fmt: skip
 OF_OTHERS = ("tasks", "sets", "cosines", "layers")
 """Sections that a study of classes has nothing for."""
@@ -188,7 +188,7 @@ def test_a_trial_without_predictions_and_map_leaves_lines_that_say_why(small, tm
             path.unlink()
     read = Reader(render_page(read_source(copy)))
     for name, why in {
-        "confidence": "No run left predictions", "mistakes": "No run left predictions", "map": "No trial kept vectors",
+        "confidence": "No run left predictions", "calibration": "No run left predictions", "mistakes": "No run left predictions", "map": "No trial kept vectors",
         "labels": "No trial kept vectors", "classes": "all data sets have 2 classes", "hard": "more than 4 classes",
         "conflicts": "No journal has conflicts", "failed": "None of 20 trials failed",
     }.items():  # fmt: skip

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nearfar.evaluation.calibration import calibration_error, log_loss
 from nearfar.experiments.records import PREDICTIONS
 from nearfar.report import Source
 from nearfar.report.comparison import by_classes, by_size, cost, differences, failures, provenance, scores, summary_line
 from nearfar.report.embedding_map import embedding_map, geometry
 from nearfar.report.predictions import confidence, confused_classes, mistakes, per_class, total_confusion
+from nearfar.report.reliability import calibration
 from nearfar.report.tables import comparisons
 
 
@@ -139,6 +141,21 @@ def test_confidence_is_that_of_all_predictions(source):
         "supcon", f"{100 * len(bits[True]) / len(lines):.2f}", f"{100 * sure:.2f}",
         f"{np.mean(bits[True] + bits[False]):.3f}", f"{np.mean(bits[True]):.3f}", f"{np.mean(bits[False]):.3f}",
     ]  # fmt: skip
+
+
+def test_calibration_is_that_of_all_predictions(source):
+    """Against the metrics of evaluations, which load torch."""
+    lines = [
+        json.loads(line)
+        for one in runs(source, "trec", 100, "supcon")
+        for line in (one.folder / PREDICTIONS).read_text().splitlines()
+    ]
+    names = sorted({name for line in lines for name in line["probabilities"]})
+    chances = np.array([[line["probabilities"].get(name, 0.0) for name in names] for line in lines])
+    truth = np.array([names.index(line["label"]) for line in lines])
+    row = rows_of(calibration(source))[2]
+    assert row[0] == "supcon"
+    assert row[3:] == [f"{100 * calibration_error(chances, truth):.2f}", f"{log_loss(chances, truth):.3f}"]
 
 
 def test_f1_of_a_class_is_the_mean_over_the_runs_that_have_it(source):

@@ -15,6 +15,7 @@ from nearfar.cli.check import check
 from nearfar.cli.embed import embed
 from nearfar.cli.evaluate import evaluate
 from nearfar.cli.export import export
+from nearfar.cli.extend import extend
 from nearfar.cli.geometry import geometry
 from nearfar.cli.index import index
 from nearfar.cli.mine import mine
@@ -62,6 +63,7 @@ for command in (
         geometry,
         whiten,
         predict,
+        extend,
         export,
         embed,
         score,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nearfar.encoding import Model
     from nearfar.encoding.task_model import TaskCard, TaskModel
     from nearfar.evaluation import ClusterReport, Report, SuiteReport
+    from nearfar.evaluation.out_of_scope import ScopeReport
 
 
 def suite_command(
@@ -107,6 +108,20 @@ def evaluate(
     clusters: Annotated[
         bool, typer.Option("--clusters", help="Compare k-means clusters of labeled texts with their classes.")
     ] = False,
+    out_of_scope: Annotated[
+        str | None,
+        typer.Option(
+            "--out-of-scope",
+            metavar="FILE",
+            help="Texts of none of the classes: how well a classifier tells them from those of FILE (AUROC, FPR).",
+        ),
+    ] = None,
+    reject: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, metavar="SHARE", help="The level of 'predict --reject' to measure --out-of-scope at."
+        ),
+    ] = 0.05,
     threshold: options.Threshold = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
@@ -123,6 +138,9 @@ def evaluate(
 
     An encoder without a class head is evaluated on labeled texts by k-means clusters: NMI and purity. With --dictionary
     the labels are entities, and the nearest names are looked up.
+
+    Of a classifier the calibration of its probabilities is measured, too: the expected calibration error (ece) and the
+    log-loss. With --out-of-scope, also how well it rejects texts of none of its classes.
 
     A model of several tasks is evaluated on one of them with FILE, or without FILE on the dev and test rows of all of
     them, with the mean of their scores.
@@ -149,6 +167,9 @@ def evaluate(
         raise SettingError(f"{' and '.join(given)} are different evaluations; give one of them.")
     if task is not None and given:
         raise SettingError(f"--task evaluates a head, and {given[0]} the encoder; give one of them.")
+    if out_of_scope is not None and (given or task is not None or holds_tasks(model)):
+        beside = given[0] if given else "--task" if task is not None else "a model of several tasks"
+        raise SettingError(f"--out-of-scope is for a classifier on labeled texts, not for {beside}; leave one out.")
     vectors_only = {"--corpus": corpus, "--dictionary": dictionary, "--csls": csls, "--clusters": clusters or None}
     if task is not None or (holds_tasks(model) and suite is None and not any(vectors_only.values())):
         tasks = load_tasks(model)
@@ -171,11 +192,13 @@ def evaluate(
         return
     if corpus_text is not None and corpus is None:
         raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
-    one_standard_input(source, corpus)
+    one_standard_input(source, corpus, out_of_scope)
     from nearfar.data.corpora import read_corpus
     from nearfar.encoding import load
 
-    locate(source)  # refuses a file that does not exist before the model is opened
+    for file in (source, out_of_scope):
+        if file is not None:
+            locate(file)  # refuses a file that does not exist before the model is opened
     opened = load(model)
     records = read(source, remembered(model, source, layout), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice, large=large)
@@ -189,7 +212,14 @@ def evaluate(
             report, notes = _evaluate_labeled(opened, records, dictionary, layout, csls, batch_size)
         else:
             report, notes = _evaluate_model(opened, records, searched, threshold, batch_size, choice, csls)
-    _show(report, f"{source}: {len(records):,} rows", as_json=json_)
+    scope = None
+    if out_of_scope is not None:
+        columns = remembered(model, out_of_scope, Layout(text=text, pair=pair, encoding=encoding))
+        scope = _scope(opened, records, read(out_of_scope, columns, invalid=choice, need="text"), reject, batch_size)
+    more = {} if scope is None else {"out_of_scope": scope.to_dict()}
+    _show(report, f"{source}: {len(records):,} rows", as_json=json_, **more)
+    if scope is not None and not json_:
+        _show(scope, f"{out_of_scope}: {scope.out_of_scope:,} rows of no class", as_json=False)
     print_notes(records.notes, records.source)
     if searched is not None:
         print_notes(searched.notes, searched.source)
@@ -245,6 +275,17 @@ def _evaluate_model(
     return measure(model, records, corpus=corpus, invalid=invalid, thresholds=given, csls=csls, batch_size=batch_size)
 
 
+def _scope(model: Model, records: Records, outside: Records, level: float, batch_size: int) -> ScopeReport:
+    """How well the model tells the texts of its classes from those of no class."""
+    from nearfar.encoding.predictor import predictor_of
+    from nearfar.pipeline.evaluate import measure_scope
+
+    predictor = predictor_of(model)
+    predictor.check(outside)
+    texts = [predictor.texts(rows.texts) for rows in (records, outside)]
+    return measure_scope(model, *texts, level=level, batch_size=batch_size)
+
+
 def _evaluate_labeled(
     model: Model, records: Records, dictionary: str | None, layout: Layout, csls: int | None, batch_size: int
 ) -> tuple[Report | ClusterReport, list[str]]:
@@ -297,7 +338,7 @@ def _evaluate_recipe_rows(name: str, model: TaskModel, task: str | None, batch_s
     print_notes(notes)
 
 
-def _show(report: Report | ClusterReport, title: str, *, as_json: bool, **more: object) -> None:
+def _show(report: Report | ClusterReport | ScopeReport, title: str, *, as_json: bool, **more: object) -> None:
     """Print a report as a table or as JSON."""
     if as_json:
         print_json({**report.to_dict(), **more})

@@ -44,6 +44,16 @@ def predict(
     min_probability: Annotated[
         float, typer.Option("--min-probability", min=0, max=1, help="No label for a text below this probability.")
     ] = 0.0,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            "--reject",
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="No label for a text that fits none of the classes: 0.05 rejects about 5 % of the texts that fit.",
+        ),
+    ] = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     large: options.Large = False,
@@ -54,7 +64,8 @@ def predict(
 ) -> None:
     """Classify texts: every row of the file with its label and probabilities, or the score of a task.
 
-    Rows that --invalid drop leaves out stay in the file, without a label and with the reason.
+    Rows that --invalid drop leaves out stay in the file, without a label and with the reason. With --reject, every row
+    also has its typicality: the share of in-scope texts that fit the classes less well.
     """
     from nearfar.cli.columns import remembered
     from nearfar.cli.options import check_target, handling, print_notes
@@ -66,9 +77,11 @@ def predict(
 
     options.use_device(device)
     choice = handling(invalid)
-    fields = Fields(only=only, top=top, least=min_probability)
+    fields = Fields(only=only, top=top, least=min_probability, reject=reject)
     if quoted(source):
-        _print_text(open_predictor(model, task), source, fields, batch_size)
+        predictor = open_predictor(model, task)
+        predictor.check_reject(reject)
+        _print_text(predictor, source, fields, batch_size)
         return
     locate(source)  # refuses a file that does not exist before the model is opened
     target = None if out == "-" else Path(out)
@@ -81,6 +94,7 @@ def predict(
             return
         check_target(out, overwrite=overwrite)
     predictor = open_predictor(model, task)
+    predictor.check_reject(reject)
     layout = remembered(model, source, Layout(text=text, pair=pair, encoding=encoding, large=large), task=task)
     rows = Windows(source, layout, invalid=choice, size=WINDOW)
     survey = rows.survey()
@@ -92,7 +106,7 @@ def predict(
             sys.stdout.buffer.writelines(map(line_of, lines))
         sys.stdout.buffer.flush()
     else:
-        settings = json.dumps([task, only, top, min_probability, WINDOW])
+        settings = json.dumps([task, only, top, min_probability, reject, WINDOW])
         origin = {"the model": folder_digest(Path(model)), "the texts": survey.digest, "the settings": settings}
         work.fill(target, origin, resume=resume)
         sys.stderr.write(f"{counted(survey.rows + survey.dropped, 'row')} in {out}\n")
@@ -108,6 +122,8 @@ class Fields:
     top: int | None
     least: float
     """The probability below which there is no label."""
+    reject: float | None = None
+    """The typicality below which there is no label; None: it is not computed."""
     columns: tuple[str, ...] = ()
     """The columns of the file."""
     flat: bool = False
@@ -143,7 +159,8 @@ class Fields:
         ranked = sorted(prediction.probabilities.items(), key=lambda each: -each[1])
         if prediction.label is not None:
             sure = not ranked or ranked[0][1] >= self.least
-            fields[self.name("label")] = prediction.label if sure else None
+            fits = self.reject is None or (prediction.typicality or 0.0) >= self.reject
+            fields[self.name("label")] = prediction.label if sure and fits else None
         if prediction.labels is not None:
             applying = [label for label in prediction.labels if prediction.probabilities[label] >= self.least]
             fields[self.name("labels")] = ";".join(applying) if self.flat else applying
@@ -157,11 +174,13 @@ class Fields:
             fields[self.name("probabilities")] = {name: round(chance, 6) for name, chance in listed}
         if prediction.score is not None:
             fields[self.name("score")] = round(prediction.score, 6)
+        if prediction.typicality is not None:
+            fields[self.name("typicality")] = round(prediction.typicality, 6)
         return fields
 
 
 REASON = "not_predicted"
-NAMES = ("label", "labels", "probability", "probabilities", "score", REASON)
+NAMES = ("label", "labels", "probability", "probabilities", "score", "typicality", REASON)
 
 
 def quoted(source: str) -> bool:
@@ -186,7 +205,8 @@ def _print_text(predictor: Predictor, text: str, fields: Fields, batch_size: int
 
     if predictor.paired:
         raise SettingError("this model reads pairs of texts; put them into a file with two columns, text_a and text_b.")
-    (prediction,) = predictor.predict([[text]], batch_size=batch_size)
+    typicality = fields.reject is not None
+    (prediction,) = predictor.predict([[text]], batch_size=batch_size, typicality=typicality)
     row = {} if fields.only else {"text": text}
     sys.stdout.buffer.write(line_of(row | fields.of(prediction)))
     sys.stdout.buffer.flush()
@@ -221,7 +241,10 @@ class _Work:
                 progress.reach(texts)
 
     def _predicted(self, records: Records) -> list[dict[str, object]]:
-        answers = self.predictor.predict(records.texts, batch_size=self.batch_size) if len(records) else []
+        if not len(records):
+            return []
+        typicality = self.fields.reject is not None
+        answers = self.predictor.predict(records.texts, batch_size=self.batch_size, typicality=typicality)
         return [self.fields.of(answer) for answer in answers]
 
     def fill(self, target: Path, origin: Mapping[str, str], *, resume: bool) -> None:

@@ -17,6 +17,7 @@ from nearfar.evaluation import (
     Report,
     ScoreReport,
 )
+from nearfar.evaluation.out_of_scope import ScopeReport
 
 SHOWN = 20
 """The most classes of a confusion matrix that is printed."""
@@ -25,7 +26,7 @@ CONFUSIONS = 15
 
 
 def report_table(
-    report: Report | ClusterReport, title: str, *, before: Mapping[str, float] | None = None
+    report: Report | ClusterReport | ScopeReport, title: str, *, before: Mapping[str, float] | None = None
 ) -> RenderableType:
     """The scores of an evaluation as a table, ``before`` with those of the untrained encoder."""
     if isinstance(report, ClassReport | MultiLabelReport):
@@ -40,13 +41,18 @@ def report_table(
     return Group(Text(title, style="italic"), table, *([] if remark is None else [Text(remark)]))
 
 
-def _remark(report: Report | ClusterReport) -> str | None:
+def _remark(report: Report | ClusterReport | ScopeReport) -> str | None:
     if isinstance(report, PairReport):
         chosen = " (the best for these rows, which is optimistic)" if report.chosen_here else ""
         return f"decision threshold of the cosine {report.threshold:.4f}{chosen}; {report.positives:,} positive pairs"
     if isinstance(report, RankingReport) and report.queries_without_positive:
         number = f"{report.queries_without_positive:,} of {report.queries:,} queries"
         return f"{number} have no relevant document and are left out"
+    if isinstance(report, ScopeReport):
+        return (
+            f"rejected below the typicality {report.level:g}; {report.in_scope:,} texts of the classes, "
+            f"{report.out_of_scope:,} of none"
+        )
     if isinstance(report, ClusterReport):
         return f"k-means with {report.clusters} clusters, as many as there are classes"
     if isinstance(report, ScoreReport) and report.constant:

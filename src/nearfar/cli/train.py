@@ -53,6 +53,9 @@ def train(
     class_weight: Annotated[
         str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
     ] = None,
+    keep_vectors: Annotated[
+        bool, typer.Option("--keep-vectors", help="Keep the vectors of all training texts for 'nearfar extend'.")
+    ] = False,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
     large: options.Large = False,
@@ -63,7 +66,7 @@ def train(
     pooling: Annotated[str | None, typer.Option(help="first, mean or pooler.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     no_estimate: Annotated[
-        bool, typer.Option("--no-estimate", help="Do not estimate how good the model is on new texts.")
+        bool, typer.Option("--no-estimate", help="Do not estimate how good the model is, and do not calibrate it.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     set_: Annotated[
@@ -89,6 +92,7 @@ def train(
         ("data.names", "--names", names),
         ("data.unlabeled", "--unlabeled", None if unlabeled is None else True),
         ("objective.class_weight", "--class-weight", class_weight),
+        ("head.keep_vectors", "--keep-vectors", keep_vectors or None),
         ("data.encoding", "--encoding", encoding),
         ("data.invalid", "--invalid", invalid),
         ("data.large", "--large", large or None),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nearfar.encoding.cpu_parallel import encode
 from nearfar.encoding.heads import Head
+from nearfar.encoding.scope import Scope
 from nearfar.encoding.tokens import Indices, Inputs, Padded, TokenTable
 from nearfar.encoding.unpadded import (
     FAMILIES,
@@ -109,6 +110,8 @@ class Output:
     """(b, l) 1 for real tokens, special ones included."""
     owners: Tensor | None = None
     """(t,) which text of the batch each token of an unpadded batch belongs to."""
+    typicality: Tensor | None = None
+    """(b,) how typical each text is of the classes, where the model has a scope."""
 
     def tokens(self) -> tuple[Tensor, Tensor]:
         """(t, d) states of all real tokens, and (t,) the text each belongs to."""
@@ -130,6 +133,9 @@ class TextModel(nn.Module):
         fast: whether an encoder of BERT's family takes the fast path; others always run as ``AutoModel`` has them.
         noise: in training, DropHead and feature cutoff; BERT's family only.
         transform: a map of the text vectors; the class head reads them as they were before it.
+
+    ``temperature`` divides the class logits in evaluation mode; ``scope`` says how typical a text is of the classes;
+    both are set once the model is trained.
     """
 
     def __init__(
@@ -153,6 +159,8 @@ class TextModel(nn.Module):
         if transform is not None:
             expect(transform=(transform.weight, f"k {int(network.config.hidden_size)}"))
         self.transform = transform
+        self.temperature = 1.0
+        self.scope: Scope | None = None
         known = unpadded_encoder(network)
         if known is None and noise:
             raise SettingError(
@@ -189,6 +197,10 @@ class TextModel(nn.Module):
                 output = self._padded(inputs.tensors)
         else:
             output = self._unpadded(inputs, first_only=logits_only and (self.native or self.pooling in FIRST))
+        if output.logits is not None and self.temperature != 1 and not self.training:
+            output = replace(output, logits=output.logits / self.temperature)
+        if self.scope is not None and not logits_only:
+            output = replace(output, typicality=self.scope(output.embedding))
         if self.transform is None or logits_only:
             return output
         return replace(output, embedding=self.transform(output.embedding))

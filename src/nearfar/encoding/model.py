@@ -29,6 +29,7 @@ from nearfar.encoding.pretrained import (
     require_pooler,
     several_labels,
 )
+from nearfar.encoding.scope import NO_SCOPE, Scope
 from nearfar.encoding.tokens import TokenTable, tokenize
 from nearfar.errors import EncoderError, OutputError, SettingError
 
@@ -47,6 +48,8 @@ class Prediction:
     """In the range of the training scores; under a cosine head with labels, the cosine."""
     labels: tuple[str, ...] | None = None
     """The labels that apply, the most likely first, of a model of several labels a text; else None."""
+    typicality: float | None = None
+    """How typical the text is of the classes, from 0 to 1, where that was asked for."""
 
 
 class Model(SavedModel):
@@ -90,8 +93,13 @@ class Model(SavedModel):
         """The class names in the order of the probabilities; None for a model without a class head."""
         return self.card.labels
 
-    def predict(self, texts: Texts, *, batch_size: int = 64) -> list[Prediction]:
-        """The label of each text, or of each ``(left, right)`` pair for a model trained on pairs."""
+    def predict(self, texts: Texts, *, batch_size: int = 64, typicality: bool = False) -> list[Prediction]:
+        """The label of each text, or of each ``(left, right)`` pair for a model trained on pairs.
+
+        With ``typicality``, predictions also say how typical a text is of the classes.
+        """
+        if typicality:
+            return self._typical(texts, batch_size)
         if self.predicts_scores:
             return [Prediction(None, {}, float(score)) for score in self.scores(texts, batch_size=batch_size)]
         labels = self._require_labels()
@@ -99,6 +107,14 @@ class Model(SavedModel):
         if self.multilabel:
             return [self._several(labels, row.tolist()) for row in chances]
         return [Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True))) for row in chances]
+
+    def _typical(self, texts: Texts, batch_size: int) -> list[Prediction]:
+        labels = self._require_labels()
+        both = zip(*self.typical_probabilities(texts, batch_size=batch_size), strict=True)
+        return [
+            Prediction(labels[int(row.argmax())], dict(zip(labels, row.tolist(), strict=True)), typicality=float(share))
+            for row, share in both
+        ]
 
     @property
     def multilabel(self) -> bool:
@@ -133,6 +149,26 @@ class Model(SavedModel):
             self.model, self.tokenize(texts), batch_size, lambda output: output.logits, width=width, logits_only=True
         )
         return (logits.sigmoid() if self.multilabel else logits.softmax(dim=1)).numpy()
+
+    def typical_probabilities(
+        self, texts: Texts, *, batch_size: int = 64
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(n, c) probabilities of the classes, and (n,) how typical each text is of them.
+
+        The typicality is the share of in-scope texts that lie farther from the classes than this one.
+        """
+        self._require_labels()
+        if self.model.scope is None:
+            raise SettingError(NO_SCOPE)
+        width = self.model.classes
+
+        def both(output: Output) -> Tensor:
+            assert output.logits is not None
+            assert output.typicality is not None
+            return torch.cat([output.logits.float(), output.typicality[:, None]], dim=1)
+
+        values = in_batches(self.model, self.tokenize(texts), batch_size, both, width=width + 1)
+        return values[:, :width].softmax(dim=1).numpy(), values[:, width].numpy()
 
     def embed(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, d) text vectors."""
@@ -257,6 +293,10 @@ def load(
     if card.transform is not None:
         transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
     model = TextModel(network, pooling=card.pooling, native=card.native, head=head, transform=transform)
+    if (calibration := card.task.get("calibration")) is not None:
+        model.temperature = calibration["temperature"]
+    if saved is not None and labels is not None:
+        model.scope = _read_scope(saved, int(config.hidden_size), len(labels), name)
     return Model(model.to(place), tokenizer, card, folder=saved)
 
 
@@ -284,6 +324,22 @@ def _read_transform(folder: Path | None, dim: int, name: str | Path) -> Transfor
             "another model. Is the folder complete?"
         )
     return Transform(weights["weight"], weights["bias"])
+
+
+def _read_scope(folder: Path, dim: int, classes: int, name: str | Path) -> Scope | None:
+    """The class centers that texts are rejected by; None where the model has none."""
+    tensors = model_folder.read_extras(folder, "scope")
+    if not tensors:
+        return None
+    shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    rows, kept = (shapes.get("reference") or (0,))[0], (shapes.get("labels") or (0,))[0]
+    wanted: dict[str, tuple[int, ...]] = {"centers": (classes, dim), "counts": (classes,), "reference": (rows,)}
+    wanted |= {"vectors": (kept, dim), "labels": (kept,)} if kept else {}
+    if not rows or shapes != wanted:
+        raise EncoderError(
+            f"{name}: the class centers in {model_folder.EXTRAS} belong to another model. Is the folder complete?"
+        )
+    return Scope(**tensors)
 
 
 def _read_head(folder: Path | None, card: model_folder.Card | None, dim: int, classes: int, name: str | Path) -> Head:

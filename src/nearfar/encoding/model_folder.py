@@ -10,7 +10,7 @@ file                            read by
 ``2_Dense``                     sentence-transformers: the encoder's pooler, where that is the pooling
 ``2_Dense`` or ``3_Dense``      sentence-transformers: the map behind the pooling, where there is one
 ``nearfar.json``                nearfar; written last, so a folder that has it is complete
-``nearfar.safetensors``         nearfar: our class head, the map and the objective's weights
+``nearfar.safetensors``         nearfar: class head, map, scope (class centers), and the objective's weights
 ``README.md``                   the model card
 ==============================  =======================================================================
 """
@@ -18,6 +18,7 @@ file                            read by
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -34,13 +35,24 @@ from nearfar.encoding.heads import HeadSpec
 from nearfar.encoding.pretrained import CARD as CARD
 from nearfar.encoding.pretrained import STAGING, quiet_transformers, require_pooler
 from nearfar.errors import EncoderError
-from nearfar.files import flush_tree, new_mode, remove
+from nearfar.files import atomic, flush_tree, new_mode, remove, write_atomic
 
 FORMAT = 1
 EXTRAS = "nearfar.safetensors"
 README = "README.md"
 OPTIONAL = (EXTRAS, "2_Dense", "3_Dense", "2_Normalize", "3_Normalize", "4_Normalize")
 """Parts of the layout that not every model has; those of an earlier model are removed."""
+
+
+class Calibration(TypedDict):
+    """How the probabilities of a classifier were calibrated."""
+
+    temperature: float
+    """What the class logits are divided by."""
+    by: str
+    """What it was chosen by: ``folds``, ``dev`` or ``prior``."""
+    texts: int
+    """How many held-out texts chose it."""
 
 
 class TaskSpec(TypedDict, total=False):
@@ -56,6 +68,7 @@ class TaskSpec(TypedDict, total=False):
     """The decision thresholds of positive pairs, by F1 and by accuracy of the dev rows."""
     thresholds: dict[str, float]
     """The probability from which on each label applies, where a text may have several."""
+    calibration: Calibration
     shared_layer: bool
     tasks: list[dict[str, Any]]
 
@@ -101,11 +114,7 @@ def save(
         limit, tokenizer.model_max_length = tokenizer.model_max_length, card.max_length  # for other libraries
         tokenizer.save_pretrained(staging)
         tokenizer.model_max_length = limit
-    extras = {f"objective.{name}": tensor for name, tensor in (objective or {}).items()}
-    for prefix, module in (("head", model.head), ("transform", model.transform)):
-        state = {} if module is None else module.state_dict()
-        extras |= {f"{prefix}.{name}": tensor for name, tensor in state.items()}
-    if extras:
+    if extras := _extras(model, objective or {}):
         save_tensors(extras, staging / EXTRAS)
     _write_sentence_transformers(staging, model, card)
     (staging / README).write_text(readme, encoding="utf-8")
@@ -121,6 +130,24 @@ def save(
             remove(folder / entry.name)
         os.replace(entry, folder / entry.name)
     staging.rmdir()
+
+
+def _extras(model: TextModel, objective: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What other libraries have no place for: class head, map, scope and objective."""
+    extras = {f"objective.{name}": tensor for name, tensor in objective.items()}
+    for prefix, module in (("head", model.head), ("transform", model.transform), ("scope", model.scope)):
+        state = {} if module is None else module.state_dict()
+        extras |= {f"{prefix}.{name}": tensor for name, tensor in state.items()}
+    return extras
+
+
+def update(folder: Path, model: TextModel, card: Card, *, readme: str) -> None:
+    """Write the card, the README and ``nearfar.safetensors`` of a saved model again; its weights stay as they are."""
+    if extras := _extras(model, read_extras(folder, "objective")):
+        with atomic(folder / EXTRAS) as temporary:
+            save_tensors(extras, temporary)
+    write_atomic(folder / README, readme)
+    write_atomic(folder / CARD, _json(asdict(card)))
 
 
 def read_card(folder: Path) -> Card | None:
@@ -153,11 +180,14 @@ def _checked(card: Card) -> Card:
     for name, kind in (("head", dict | None), ("transform", dict | None), ("task", dict)):
         if not isinstance(getattr(card, name), kind):
             raise ValueError(f"{name} is {getattr(card, name)!r}")
+    temperature = card.task.get("calibration", {"temperature": 1.0})["temperature"]
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise ValueError(f"the temperature of its probabilities is {temperature!r}")
     return card
 
 
 def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors of ``nearfar.safetensors`` below a prefix (``head``, ``transform`` or ``objective``), without it."""
+    """The tensors of ``nearfar.safetensors`` below a prefix: ``head``, ``transform``, ``scope`` or ``objective``."""
     path = folder / EXTRAS
     if not path.is_file():
         return {}
@@ -225,4 +255,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(_json(values), encoding="utf-8")
+
+
+def _json(values: Any) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nearfar.data import Records
 from nearfar.encoding.model import Model, Prediction, load
+from nearfar.encoding.scope import NO_SCOPE
 from nearfar.encoding.task_model import TaskModel, is_task_model, load_tasks
-from nearfar.errors import MEMORY, DataError, Problem
+from nearfar.errors import MEMORY, DataError, Problem, SettingError
 
 Columns = Sequence[Sequence[str]]
 
@@ -24,16 +26,27 @@ class Predictor:
         paired: whether it reads pairs of texts; else single texts.
         answer: one or two columns of texts and a batch size to predictions.
         remedy: what else can be tried where the rows do not fit.
+        typical: the same as ``answer`` with the typicality of each row; None where the head cannot reject rows.
     """
 
     name: str
     paired: bool
     answer: Callable[[Columns, int], list[Prediction]]
     remedy: str = ""
+    typical: Callable[[Columns, int], list[Prediction]] | None = None
 
-    def predict(self, texts: Columns, *, batch_size: int = 64) -> list[Prediction]:
-        """The prediction for each row of one or two columns of texts."""
-        return self.answer(texts, batch_size)
+    def predict(self, texts: Columns, *, batch_size: int = 64, typicality: bool = False) -> list[Prediction]:
+        """The prediction for each row of one or two columns of texts; maybe with how typical it is of the classes."""
+        if not typicality:
+            return self.answer(texts, batch_size)
+        if self.typical is None:
+            raise SettingError(NO_SCOPE)
+        return self.typical(texts, batch_size)
+
+    def check_reject(self, level: float | None) -> None:
+        """Refuse to reject rows where the head cannot, before anything is computed."""
+        if level is not None and self.typical is None:
+            raise SettingError(NO_SCOPE)
 
     def texts(self, columns: Columns) -> Any:
         """The columns as :meth:`Model.predict` takes them: a list of texts or of pairs."""
@@ -66,11 +79,12 @@ def predictor_of(model: Model) -> Predictor:
     """The class head of a plain model."""
     paired = model.card.joined
 
-    def answer(texts: Columns, batch_size: int) -> list[Prediction]:
+    def answer(texts: Columns, batch_size: int, *, typicality: bool = False) -> list[Prediction]:
         rows: Any = list(zip(*texts, strict=True)) if paired else texts[0]
-        return model.predict(rows, batch_size=batch_size)
+        return model.predict(rows, batch_size=batch_size, typicality=typicality)
 
-    return Predictor("the model", paired, answer)
+    typical = None if model.model.scope is None else partial(answer, typicality=True)
+    return Predictor("the model", paired, answer, typical=typical)
 
 
 def task_predictor(model: TaskModel, task: str | None) -> Predictor:

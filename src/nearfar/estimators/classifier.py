@@ -194,12 +194,20 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         matrix = {"indicators": indicator_names(labels)} if is_matrix(labels) else {}
         return self._finish(folder, label_type=kind, rows=row_count(data), **matrix)
 
-    def predict(self, texts: Any, *, batch_size: int = 64) -> Any:
+    def predict(self, texts: Any, *, batch_size: int = 64, reject: float | None = None) -> Any:
         """(n,) the most probable class of each text; with ``task="scores"`` its score.
 
         A model of several labels a text gives a list of the labels that apply for each text, the most likely first; if
         it was fitted with a matrix of 0 and 1, it gives such a matrix.
+
+        Args:
+            texts: as in ``fit``, without labels.
+            batch_size: texts encoded together.
+            reject: None instead of a class for texts that fit none of the classes: 0.05 rejects about 5 % of the texts
+                that do fit.
         """
+        if reject is not None:
+            return self._rejecting(texts, batch_size, reject)
         if self.model_.predicts_scores:
             return self._scores(read_texts(texts, self._layout()), batch_size)
         probabilities = self.predict_proba(texts, batch_size=batch_size)
@@ -218,6 +226,28 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         if model.predicts_scores:
             raise SettingError("this model predicts a score for each text, and no probabilities; use predict.")
         return self._probabilities(model, records, batch_size)
+
+    def typicality(self, texts: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n,) how typical each text is of the classes, from 0 to 1: the share of in-scope texts that fit less well."""
+        return self._typical(texts, batch_size)[1]
+
+    def _typical(self, texts: Any, batch_size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(n, c) probabilities in the order of ``classes_``, and (n,) typicality."""
+        from nearfar.encoding.predictor import predictor_of
+
+        records, predictor = read_texts(texts, self._layout()), predictor_of(self.model_)
+        predictor.check(records)
+        rows = predictor.texts(records.texts)
+        probabilities, typicality = self.model_.typical_probabilities(rows, batch_size=batch_size)
+        return probabilities[:, self._labels.order], typicality
+
+    def _rejecting(self, texts: Any, batch_size: int, level: float) -> NDArray[Any]:
+        if not 0 <= level <= 1:
+            raise SettingError(f"reject is a share of texts from 0 to 1, got {level}; try 0.05.")
+        probabilities, typicality = self._typical(texts, batch_size)
+        labels: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)].astype(object)
+        labels[typicality < level] = None
+        return labels
 
     def score(self, texts: Any, labels: Any = None, sample_weight: Any = None) -> float:
         """The share of texts whose class, or whose set of labels, is predicted; unknown labels are refused.
@@ -241,6 +271,32 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         truth = class_numbers(records, model.labels)
         predicted = self._labels.order[self._probabilities(model, records, 64).argmax(axis=1)]
         return float(np.average(predicted == truth, weights=sample_weight))
+
+    def extend(self, texts: Any, labels: Any = None) -> Classifier:
+        """A new classifier that also knows these texts, of new classes or of known ones; this one stays as it is.
+
+        The encoder is not trained again: the class head is brought up to date, in seconds.
+
+        Args:
+            texts: the new texts alone, as in ``fit``.
+            labels: the class of each text; of a table the name of its column, or None to recognize it.
+        """
+        from nearfar.encoding.predictor import predictor_of
+        from nearfar.pipeline import extension
+
+        data, layout, kind = self._rows(texts, labels, "extend")
+        records = read_memory(data, f"{MEMORY}extend", layout)
+        predictor_of(self.model_).check(records)
+        extended = extension.extend(self.model_, records)
+        for note in extended.notes:
+            logger.info(note)
+        folder = ModelFolder.make()
+        extension.save_extension(extended, folder.path, origin=str(self.model_.folder))
+        about = self._folder.settings() if "_folder" in self.__dict__ else {}
+        same = about.get("label_type", "str") == kind
+        copy = type(self)(**self.get_params(deep=False))
+        rows = about.get("rows", 0) + row_count(data)
+        return copy._finish(folder, label_type=kind if same else "str", rows=rows)
 
     def report(self, texts: Any, labels: Any = None) -> Page:
         """The report page on labeled texts: scores, confusion, mistakes, an embedding map and more.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from nearfar.errors import SettingError
+from nearfar.evaluation.calibration import calibration_error, log_loss
 from nearfar.shapes import expect
 
 
@@ -43,7 +44,8 @@ def as_json(value: Any) -> Any:
 class ClassReport(ScoredReport):
     """How well classes are predicted.
 
-    ``scores`` holds ``accuracy``, ``f1_macro`` and ``f1_weighted``, over the classes that occur as truth or prediction.
+    ``scores`` holds ``accuracy``, ``f1_macro`` and ``f1_weighted``, over the classes that occur as truth or prediction;
+    where probabilities are known also ``ece``, the expected calibration error, and ``log_loss``.
     """
 
     per_class: dict[str, dict[str, float]]
@@ -75,8 +77,13 @@ def most_likely(chances: NDArray[np.floating]) -> NDArray[np.int64]:
     return highest
 
 
-def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...]) -> ClassReport:
-    """Accuracy, F1 and confusion of predicted classes.
+def class_report(
+    truth: NDArray[np.int64],
+    predicted: NDArray[np.int64],
+    classes: tuple[str, ...],
+    probabilities: NDArray[np.floating] | None = None,
+) -> ClassReport:
+    """Accuracy, F1 and confusion of predicted classes; with (n, c) probabilities also how well these are calibrated.
 
     >>> report = class_report(np.array([0, 0, 1]), np.array([0, 1, 1]), ("ham", "spam"))
     >>> round(report.scores["accuracy"], 4), report.confusion.tolist()
@@ -99,4 +106,6 @@ def class_report(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes
         "f1_macro": float(f1[occurring].mean()),
         "f1_weighted": float(np.average(f1, weights=support)),
     }
+    if probabilities is not None:
+        scores |= {"ece": calibration_error(probabilities, truth), "log_loss": log_loss(probabilities, truth)}
     return ClassReport(scores, per_class, confusion_matrix(truth, predicted, labels=numbers), classes)

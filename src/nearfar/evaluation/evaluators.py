@@ -84,7 +84,7 @@ def report_on(predicted: NDArray[np.float32], truth: Truth, thresholds: Threshol
 
 
 def _classes(predicted: NDArray[np.float32], truth: Truth, _: Thresholds) -> ClassReport:
-    return class_report(truth.values, most_likely(predicted), truth.classes)
+    return class_report(truth.values, most_likely(predicted), truth.classes, predicted)
 
 
 def _label_sets(predicted: NDArray[np.float32], truth: Truth, thresholds: Thresholds) -> MultiLabelReport:

@@ -36,6 +36,19 @@ def classify(model: TextModel, table: TokenTable, *, batch_size: int, multilabel
     return _outputs(model, table, batch_size, probabilities, width=model.classes, logits_only=True)
 
 
+def logits_and_vectors(
+    model: TextModel, table: TokenTable, *, batch_size: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(n, c) class logits and (n, d) text vectors, in the order of the table."""
+
+    def both(output: Output) -> Tensor:
+        assert output.logits is not None
+        return torch.cat([output.logits.float(), output.embedding.float()], dim=1)
+
+    values = _outputs(model, table, batch_size, both, width=model.classes + model.dim)
+    return values[:, : model.classes], values[:, model.classes :]
+
+
 def predict_scores(model: TextModel, table: TokenTable, *, batch_size: int) -> NDArray[np.float32]:
     """(n, 1) the scores that the head predicts, in the order of the table."""
 

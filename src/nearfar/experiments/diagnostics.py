@@ -39,7 +39,11 @@ def map_sample(rows: int, seed: int, *names: str | int) -> list[int]:
 
 
 def prediction_lines(
-    records: Records, rows: Sequence[int], truth: Sequence[str], answers: Iterable[tuple[str, Mapping[str, float]]]
+    records: Records,
+    rows: Sequence[int],
+    truth: Sequence[str],
+    answers: Iterable[tuple[str, Mapping[str, float]]],
+    typicality: Sequence[float | None] | None = None,
 ) -> bytes:
     """One JSON object for each row, with its number in the file; an answer is a label and all probabilities."""
     names = ("text",) if len(records.texts) == 1 else ("text_a", "text_b")
@@ -50,9 +54,10 @@ def prediction_lines(
             "label": label,
             "predicted": predicted,
             "probabilities": {name: round(float(value), 6) for name, value in probabilities.items()},
+            **({} if typical is None else {"typicality": round(typical, 6)}),
         }
-        for row, texts, label, (predicted, probabilities) in zip(
-            rows, zip(*records.texts, strict=True), truth, answers, strict=True
+        for row, texts, label, (predicted, probabilities), typical in zip(
+            rows, zip(*records.texts, strict=True), truth, answers, typicality or [None] * len(truth), strict=True
         )
     ]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()

@@ -223,7 +223,7 @@ def _class_names(data: RunData) -> list[str]:
 def _results(reports: dict[str, Any]) -> list[str]:
     """A table, or one for each part where dev and test rows are of different kinds and have different scores."""
     named = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1", "f1_micro": "micro F1"}
-    named |= {"f1_samples": "sample F1", "lrap": "LRAP"}
+    named |= {"f1_samples": "sample F1", "lrap": "LRAP", "ece": "ECE", "log_loss": "log-loss"}
     lines: list[str] = []
     above: list[str] | None = None
     for split, report in reports.items():

@@ -5,28 +5,39 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 
-from nearfar.data import Records, RowType, named_splits
+from nearfar.data import Records, RowType, limit, named_splits
 from nearfar.encoding import Built, Card, Head, ScoreHead, TextModel, save
 from nearfar.encoding.masked_lm import make_masked_lm_head
-from nearfar.encoding.model_folder import README, TaskSpec, read_card
+from nearfar.encoding.model_folder import Calibration, TaskSpec, read_card, update
 from nearfar.encoding.pretrained import MULTI_LABEL
 from nearfar.encoding.tokens import foreign_texts
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.evaluation.multi_label import THRESHOLD, choose_thresholds
-from nearfar.files import write_atomic
+from nearfar.pipeline.calibration import HeldOut, TrainedOn, calibrate, held_out
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.class_names import ChosenNames, Names, choose_names, class_names
 from nearfar.pipeline.data import RunData, in_memory, read_data
-from nearfar.pipeline.defaults import NATIVE_HEAD, POOLED_HEAD, TRAINED, Stage, are_few, plan_stages, unstored, written
+from nearfar.pipeline.defaults import (
+    NATIVE_HEAD,
+    POOLED_HEAD,
+    TRAINED,
+    Stage,
+    are_few,
+    has_dev,
+    plan_stages,
+    unstored,
+    written,
+)
 from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_head, unit_vectors
 from nearfar.pipeline.loaders import (
     EVALUATION_BATCH,
@@ -53,6 +64,8 @@ from nearfar.training import FitSettings, LossModule, Scores, TaskLoss, plan_run
 from nearfar.training.optimizer import Part, freeze_encoder
 from nearfar.training.precision import Precision
 
+CENTER_TEXTS = 5_000
+"""Most training texts that class centers are computed from."""
 VECTORS = {
     "first": "that of the first token",
     "last": "that of the last token, which is the class token",
@@ -237,6 +250,8 @@ class EncoderRun:
     """From which probability on a label applies, where texts have several labels and there are no dev rows."""
     names: ChosenNames | None = None
     """Which names of classes join the training, where there are some."""
+    calibration: dict[str, Any] = field(default_factory=dict)
+    """How the probabilities were calibrated; empty where they were not."""
 
     @property
     def model(self) -> TextModel:
@@ -353,6 +368,33 @@ class EncoderRun:
             self.model.head = self._fitted_head(self.plan.recipe)
         if self.plan.data.row_type.multilabel and self.plan.data.dev is None:
             self.thresholds.update(self._thresholds())
+        if self.plan.training.estimate and has_dev(self.plan.data) and self.calibrates:
+            self.calibrate(self.held_out("dev", by="dev"))
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the model predicts one class a text, so that its probabilities can be calibrated."""
+        return self.plan.data.row_type is RowType.LABELED
+
+    def held_out(self, split: str, *, by: Literal["folds", "dev"]) -> HeldOut:
+        """What the model says of dev or test rows."""
+        rows = self.rows[split]
+        return held_out(self.model, rows.table, rows.labels, self.trained_on, by=by)
+
+    def calibrate(self, held: HeldOut) -> None:
+        """Set the temperature of the probabilities, and what texts are rejected by."""
+        keep = self.plan.recipe.head.keep_vectors
+        self.calibration.update(calibrate(self.model, held, self.trained_on, keep_vectors=keep))
+
+    @cached_property
+    def trained_on(self) -> TrainedOn:
+        """The training texts as the trained model sees them; of many texts a sample, unless all are to be kept."""
+        train, data = self.rows["train"], self.plan.data.train
+        rows = np.arange(len(data))  # names of classes, which may follow, are no texts
+        if not self.plan.recipe.head.keep_vectors and len(data) > CENTER_TEXTS:
+            rows = np.array(limit(data, CENTER_TEXTS, seed=self.plan.recipe.seed))
+        counts = np.bincount(train.labels[: len(data)], minlength=len(self.plan.data.classes))
+        return TrainedOn.of(self.model, train.table.take(rows), train.labels[rows], counts)
 
     def _thresholds(self) -> dict[str, float]:
         """The thresholds of labels without dev rows: by cross-validation of a fitted head, a half for a trained one."""
@@ -416,6 +458,8 @@ class EncoderRun:
             task |= {"threshold": report.threshold, "accuracy_threshold": report.accuracy_threshold}
         if data.row_type.multilabel:
             task["thresholds"] = report.thresholds if isinstance(report, MultiLabelReport) else self.thresholds
+        if self.calibration:
+            task["calibration"] = cast(Calibration, dict(self.calibration))
         card = Card(
             pooling=self.model.pooling,
             max_length=self.built.max_length,
@@ -437,10 +481,12 @@ class EncoderRun:
         return model_card(self.plan.recipe, self.plan.recipe_text(), data, card, metrics)
 
     def describe(self, out: Path, metrics: dict[str, Any]) -> None:
-        """Write the README of the saved model again, with what is known now."""
+        """Write the card and the README of the saved model again, with what is known now."""
         card = read_card(out)
         assert card is not None
-        write_atomic(out / README, self._readme(card, metrics))
+        if self.calibration:
+            card = replace(card, task={**card.task, "calibration": cast(Calibration, dict(self.calibration))})
+        update(out, self.model, card, readme=self._readme(card, metrics))
 
     def vector_notes(self) -> list[str]:
         """Which vector both the head and the contrastive term read, where the recipe does not say."""

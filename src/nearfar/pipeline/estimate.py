@@ -24,8 +24,9 @@ from nearfar.evaluation.classification import most_likely
 from nearfar.evaluation.estimate import NAMES, Estimate, Predicted, Predictions
 from nearfar.evaluation.evaluators import outputs
 from nearfar.evaluation.multi_label import MultiLabelReport, apply_thresholds, choose_thresholds
+from nearfar.pipeline.calibration import HeldOut
 from nearfar.pipeline.data import AUTO_ROWS, RunData
-from nearfar.pipeline.defaults import BATCH, TRAINED, Stage, plan_stages
+from nearfar.pipeline.defaults import BATCH, TRAINED, Stage, has_dev, plan_stages
 from nearfar.pipeline.encoder_run import EncoderPlan, EncoderRun
 from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_to_vectors, unit_vectors
 from nearfar.pipeline.loaders import EVALUATION_BATCH, Rows, evaluation_rows
@@ -63,6 +64,8 @@ def estimate_quality(
     split: Literal["test", "dev"]
     for split in ("test", "dev"):
         if split in reports:
+            if run.calibrates and not has_dev(plan.data):
+                _calibrate(run, trainings, messages)
             return _on_rows(run, split, reports).estimate(split, plan.recipe.seed)
     if plan.given.data.unlabeled:
         messages("how good the model is on new texts is not known, because no text has a label: give some with --test")
@@ -82,12 +85,10 @@ def estimate_quality(
         f"estimating how good the model is on new texts: {len(parts)}-fold cross-validation, {about(seconds)}; "
         "--no-estimate leaves it out"
     )
-    texts = sum(
-        progress.step * min(n, stage.recipe.batches.size or n)
-        for progress, stage in zip(trainings, plan.parts, strict=True)
-    )
     shown = messages if seconds > SLOW else Messages((), quiet=True)
-    found = _cross_validated(run, parts, texts // len(parts), shown)
+    found, held = _cross_validated(run, parts, _budget(run, trainings), shown)
+    if held:
+        run.calibrate(HeldOut.join(held))
     return replace(found.estimate("cross-validation", plan.recipe.seed), folds=len(parts))
 
 
@@ -107,14 +108,17 @@ def _parts(train: Records, seed: int) -> list[tuple[list[int], list[int]]] | Non
 
 def _cross_validated(
     run: EncoderRun, parts: Sequence[tuple[list[int], list[int]]], texts: int, messages: Messages
-) -> Predictions:
+) -> tuple[Predictions, list[HeldOut]]:
+    """What the models of the folds predict for the texts that they were not trained on."""
     plan = run.plan
     baseline = _Baseline.of(run)
     rows = [np.array(outside) for _, outside in parts]
     truth = _truth(run.rows["train"], plan.data.train)
-    predicted, beside = [], []
+    predicted, beside, held = list[Predicted](), list[Predicted](), list[HeldOut]()
     for number, (inside, outside) in enumerate(parts, start=1):
-        predicted.append(_fold(run, inside, outside, texts))
+        part = _fold(run, inside, outside, texts)
+        predicted.append(predictions_of(part, "test", part.thresholds))
+        held += [part.held_out("test", by="folds")] if run.calibrates else []
         beside.append(baseline.predict(np.array(inside), np.array(outside)))
         score = Predictions(plan.data.row_type, truth[np.array(outside)], predicted[-1], {})
         messages(f"fold {number} of {len(parts)}: {NAMES[score.metric]} {score.score(predicted[-1]):.2f}")
@@ -122,11 +126,32 @@ def _cross_validated(
     baselines = {ENCODER: np.concatenate(beside)}
     if plan.data.row_type.has_classes:
         baselines = {CLASS: _most_frequent(truth, truth[order]), **baselines}
-    return Predictions(plan.data.row_type, truth[order], np.concatenate(predicted), baselines)
+    return Predictions(plan.data.row_type, truth[order], np.concatenate(predicted), baselines), held
 
 
-def _fold(run: EncoderRun, inside: list[int], outside: list[int], texts: int) -> Predicted:
-    """What a model that is trained on the texts inside, with about ``texts`` of them, says about those outside."""
+def _calibrate(run: EncoderRun, trainings: Sequence[Progress], messages: Messages) -> None:
+    """Calibrate the probabilities by folds, where there are test rows for the estimate, which are not to choose."""
+    parts = _parts(run.plan.data.train, run.plan.recipe.seed) if len(run.plan.data.train) < AUTO_ROWS else None
+    if parts is None:
+        return
+    seconds = sum(progress.seconds for progress in trainings)
+    messages(f"calibrating probabilities: {len(parts)} folds, {about(seconds)}; --no-estimate leaves it out")
+    texts = _budget(run, trainings)
+    run.calibrate(HeldOut.join([_fold(run, *part, texts).held_out("test", by="folds") for part in parts]))
+
+
+def _budget(run: EncoderRun, trainings: Sequence[Progress]) -> int:
+    """The texts that the training of a fold processes: together the folds process as many as the run."""
+    n = len(run.plan.data.train)
+    texts = sum(
+        progress.step * min(n, stage.recipe.batches.size or n)
+        for progress, stage in zip(trainings, run.plan.parts, strict=True)
+    )
+    return texts // FOLDS
+
+
+def _fold(run: EncoderRun, inside: list[int], outside: list[int], texts: int) -> EncoderRun:
+    """The run of a model that is trained on the texts inside, with about ``texts`` of them; the others are its test."""
     plan = run.plan
     train = plan.data.train
     data = replace(plan.data, train=train.take(inside), dev=None, test=train.take(outside))
@@ -142,7 +167,7 @@ def _fold(run: EncoderRun, inside: list[int], outside: list[int], texts: int) ->
             if progress.interrupted:
                 raise Interrupted("the estimate was interrupted.")
         part.fit_head()
-    return predictions_of(part, "test", part.thresholds)
+    return part
 
 
 def _shorter(plan: EncoderPlan, data: RunData, texts: int) -> list[Stage]:

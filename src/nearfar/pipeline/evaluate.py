@@ -15,6 +15,7 @@ from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.evaluation import ClusterReport, cluster_report, embed_table
 from nearfar.evaluation.evaluators import EvaluationRows, Report, Truth, evaluate, report_on
 from nearfar.evaluation.multi_label import THRESHOLD
+from nearfar.evaluation.out_of_scope import ScopeReport, scope_report
 from nearfar.evaluation.search import Search
 from nearfar.pipeline.data import class_numbers, unmeasurable
 from nearfar.pipeline.loaders import corpus_rows, distinct, targets_of, truth_of
@@ -138,6 +139,12 @@ def measure_classes(model: Model, texts: Any, records: Records, *, batch_size: i
     truth = Truth(row_type, class_numbers(records, labels, row_type), labels)
     thresholds = dict.fromkeys(labels, THRESHOLD) | model.card.task.get("thresholds", {}) if model.multilabel else None
     return report_on(model.probabilities(texts, batch_size=batch_size), truth, thresholds)
+
+
+def measure_scope(model: Model, inside: Any, outside: Any, *, level: float, batch_size: int = 64) -> ScopeReport:
+    """How well a classifier tells texts of its classes from texts of none, by their typicality."""
+    known, other = (model.typical_probabilities(texts, batch_size=batch_size)[1] for texts in (inside, outside))
+    return scope_report(known, other, level)
 
 
 def measure_text_scores(model: Model, texts: Any, records: Records, *, batch_size: int = 64) -> Report:

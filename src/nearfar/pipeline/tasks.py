@@ -78,6 +78,9 @@ def judge(
 ) -> Report:
     """(n, k) outputs of a head against (n,) classes, binary labels, or scores from 0 to 1."""
     measured = Truth(measured_as(card.kind, card.head["kind"]), truth, card.labels or ())
+    if measured.row_type is RowType.LABELED:  # probabilities, whose calibration is measured, too
+        outputs = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)
+        outputs /= outputs.sum(axis=1, keepdims=True)
     return report_on(outputs, measured, thresholds)
 
 

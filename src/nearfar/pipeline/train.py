@@ -40,6 +40,7 @@ from nearfar.pipeline.output import (
     make_folder,
     metrics_of,
     open_output,
+    split_values,
 )
 from nearfar.pipeline.plan import Messages, Prepared, RunPlan, flat, open_accelerator
 from nearfar.pipeline.task_run import plan_task_run
@@ -194,8 +195,11 @@ def _train(
         if isinstance(run, EncoderRun) and plan.training.estimate and alone:
             prepared.module.zero_grad(set_to_none=True)
             estimate = _estimate(run, trainings, messages, reports)
-            if estimate is not None:
-                metrics["estimate"] = estimate.to_dict()
+            if run.calibration.get("by") == "folds":
+                reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
+                metrics |= {split: split_values(of_split, plan.metrics) for split, of_split in reports.items()}
+            if estimate is not None or run.calibration:
+                metrics |= {} if estimate is None else {"estimate": estimate.to_dict()}
                 with write_errors(out, "the model"):
                     write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
                     run.describe(out, metrics)

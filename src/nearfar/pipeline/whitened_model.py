@@ -92,6 +92,7 @@ def whiten(
         notes.append("the model has a map already; the new one is fitted after it, and both are stored as one")
     transform = Transform(*(torch.from_numpy(part) for part in fitted.layer()))
     mapped = TextModel(old.network, transform=transform, pooling=old.pooling, native=old.native, head=old.head)
+    mapped.temperature, mapped.scope = old.temperature, old.scope
     task = model.card.task.copy()
     task.pop("threshold", None)
     task.pop("accuracy_threshold", None)

@@ -188,6 +188,13 @@ class Head:
         ),
     ] = "auto"
     neighbors: Annotated[int, Key('The number of nearest training texts that vote, for "neighbors".', at_least=1)] = 5
+    keep_vectors: Annotated[
+        bool,
+        Key(
+            "Whether the model holds the vectors of all training texts, so that nearfar extend fits a logistic head to "
+            "all texts; they are data: whoever has the model can compare texts with them."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +325,8 @@ class Training:
         bool,
         Key(
             "Whether a training on texts with classes or scores ends with how good the model is on new texts: on the "
-            "test or dev data, or for fewer than 1,000 texts by cross-validation; the weights are the same without it."
+            "test or dev data, or for fewer than 1,000 texts by cross-validation; the same texts calibrate its "
+            "probabilities. The weights are the same without it."
         ),
     ] = True
     checkpoint_every: Annotated[

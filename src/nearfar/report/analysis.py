@@ -27,6 +27,8 @@ class Prediction:
     label: str
     predicted: str
     probabilities: Mapping[str, float]
+    typicality: float | None = None
+    """How typical the text is of the classes, where the model says so."""
 
     @property
     def correct(self) -> bool:

@@ -10,12 +10,13 @@ from nearfar.experiments.statistics import Summary
 TITLES = {
     "f1_weighted": "weighted F1", "f1_macro": "macro F1", "f1": "F1", "spearman": "Spearman’s ρ",
     "pearson": "Pearson’s r", "mse": "mean squared error", "map": "MAP", "mrr": "MRR",
-    "average_precision": "average precision", "mean": "mean over the tasks",
+    "average_precision": "average precision", "mean": "mean over the tasks", "ece": "expected calibration error",
+    "log_loss": "log-loss",
 }  # fmt: skip
 """Metrics in words; others are shown by their own name."""
-UNSCALED = ("mse", "margin", "loss")
+UNSCALED = ("mse", "margin", "loss", "log_loss")
 """Metrics that are not multiplied by 100."""
-LOWER = ("mse", "loss")
+LOWER = ("mse", "loss", "ece", "log_loss")
 """Metrics for which lower is better."""
 
 

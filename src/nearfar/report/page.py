@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nearfar import __version__
 from nearfar.errors import counted
-from nearfar.report import comparison, embedding_map, predictions, spaces, task_scores, training_curves
+from nearfar.report import comparison, embedding_map, predictions, reliability, spaces, task_scores, training_curves
 from nearfar.report.elements import NOTHING, Markup, Missing, join, listed, tag
 from nearfar.report.sources import Source
 from nearfar.report.tables import conclusion, lines
@@ -45,6 +45,7 @@ SECTIONS = (
     Section("confusion", "Confusion matrix", predictions.confusion),
     Section("hard", "Most confused classes", predictions.confused_classes),
     Section("confidence", "Confidence", predictions.confidence),
+    Section("calibration", "Calibration", reliability.calibration),
     Section("mistakes", "Most confident mistakes", predictions.mistakes),
     Section("map", "Embedding map", embedding_map.embedding_map),
     Section("geometry", "Embedding geometry", embedding_map.geometry),

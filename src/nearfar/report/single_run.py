@@ -116,12 +116,12 @@ def add_predictions(
         return _add_label_sets(source, records, scratch, model, batch_size)
     predictor, labels = _class_head(source.home, model, task)
     predictor.check(records)
-    answers = predictor.predict(records.texts, batch_size=batch_size)
+    answers = predictor.predict(records.texts, batch_size=batch_size, typicality=predictor.typical is not None)
     truth, predicted = class_numbers(records, labels), [str(answer.label) for answer in answers]
     report = class_report(truth, np.array([labels.index(label) for label in predicted]), labels)
     outputs = zip(predicted, (answer.probabilities for answer in answers), strict=True)
-    names = [labels[index] for index in truth]
-    files = {PREDICTIONS: diagnostics.prediction_lines(records, range(len(records)), names, outputs)}
+    names, typical = [labels[index] for index in truth], [answer.typicality for answer in answers]
+    files = {PREDICTIONS: diagnostics.prediction_lines(records, range(len(records)), names, outputs, typical)}
     metric = source.plan.metric if source.plan.metric in report.scores else "f1_weighted"
     record = replace(RUN, id="data", data=Path(records.source).name, contender=source.plan.baseline, metric=metric)
     record = diagnostics.with_class_figures(replace(record, test=len(records)), report, labels)

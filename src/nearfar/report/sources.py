@@ -436,4 +436,5 @@ def _class_predictions(entries: list[dict[str, Any]]) -> Iterator[Prediction]:
         label, predicted = entry.get("label"), entry.get("predicted")
         if isinstance(label, str) and isinstance(predicted, str):
             text = entry.get("text") or " ⟷ ".join(str(entry[key]) for key in ("text_a", "text_b") if key in entry)
-            yield Prediction(int(entry["row"]), str(text), label, predicted, entry.get("probabilities") or {})
+            probabilities, typicality = entry.get("probabilities") or {}, entry.get("typicality")
+            yield Prediction(int(entry["row"]), str(text), label, predicted, probabilities, typicality)
