@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,12 +187,15 @@ NAMES = ("label", "labels", "probability", "probabilities", "score", "typicality
 def quoted(source: str) -> bool:
     """Whether an argument is a text rather than the name of a file.
 
-    >>> quoted("where is my parcel?"), quoted("my tickets.csv"), quoted("-")
-    (True, False, False)
+    Letters without upper and lower case, as in Chinese, make a text without spaces.
+
+    >>> quoted("where is my parcel?"), quoted("我的包裹在哪里"), quoted("my tickets.csv"), quoted("-")
+    (True, True, False, False)
     """
     from nearfar.data.sources import format_of
 
-    if " " not in source.strip() or source.startswith(("hub:", "sample:")) or format_of(Path(source)) is not None:
+    spaced = " " in source.strip() or any(unicodedata.category(letter) == "Lo" for letter in source)
+    if not spaced or source.startswith(("hub:", "sample:")) or format_of(Path(source)) is not None:
         return False
     try:
         return not Path(source).exists()

@@ -132,9 +132,8 @@ def rows_of(source: DataSource, layout: Layout, issues: Issues) -> Iterator[Row]
         elif form == "folder":
             yield from folder_rows(path, source.split, issues)
         elif (stream := open_bytes(path, issues, layout.limits)) is not None:
-            with closing(stream):
-                bounds = Bounds.of(layout.limits, whole=form == "json", lines=form != "json")
-                lines = read_lines(stream, issues, encoding, bounds)
+            bounds = Bounds.of(layout.limits, whole=form == "json", lines=form != "json")
+            with closing(stream), closing(read_lines(stream, issues, encoding, bounds)) as lines:
                 if form in _TEXT_FORMATS:
                     yield from _TEXT_FORMATS[form](lines, issues)
                 elif form == "csv":

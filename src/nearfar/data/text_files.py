@@ -6,7 +6,7 @@ import codecs
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, AnyStr, BinaryIO, NamedTuple, cast
@@ -118,7 +118,7 @@ class Bounds:
 
 def read_lines(
     stream: BinaryIO, issues: Issues, encoding: str | None = None, bounds: Bounds | None = None
-) -> Iterator[Line]:
+) -> Generator[Line, None, None]:
     """The lines of a stream of text.
 
     Only a line feed ends a line, so numbers agree with those of an editor. A line with invalid bytes is returned with

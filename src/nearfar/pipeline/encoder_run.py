@@ -262,13 +262,15 @@ class EncoderRun:
         """What is trained on what, in words."""
         data, accelerator = self.plan.data, self.accelerator
         weights = sum(weight.numel() for weight in self.model.parameters())
+        name = self.plan.recipe.encoder.name
+        name = "minilm (English)" if name == "minilm" else name
         parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
         sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
         what = f"{len(data.classes)} classes" if data.row_type.has_classes else data.row_type.wording
         several = f" x {accelerator.num_processes}" if accelerator.num_processes > 1 else ""
         return (
             f"rows: {sizes}; {what}\n"
-            f"encoder: {self.plan.recipe.encoder.name}, {weights / 1e6:.1f}M weights, {self.built.max_length} tokens; "
+            f"encoder: {name}, {weights / 1e6:.1f}M weights, {self.built.max_length} tokens; "
             f"{precision} on {accelerator.device.type}{several}"
         )
 
