@@ -29,6 +29,9 @@ SHOWN = 200
 SAME = 5
 """Problems of one kind that a message lists; of more than that the first ones are listed, the others are counted."""
 
+MANY, LONG = 1_000, 100
+"""Names that a misspelled one is compared with, and characters of a name."""
+
 MEMORY = "memory:"
 """Prefix of the name of data in memory, as opposed to a file: ``memory:train``."""
 FLAG = r" \(--[a-z][^()]*\)"
@@ -177,5 +180,6 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     >>> did_you_mean("zzz", ["epochs", "seed"])
     ''
     """
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    near = [other for other in known[:MANY] if len(other) <= LONG]  # else comparing takes minutes
+    close = get_close_matches(name[:LONG], near, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -226,3 +226,24 @@ def test_columns_by_the_thousand_take_no_time(tmp_path):
     lines = tmp_path / "a.jsonl"
     lines.write_text("".join(json.dumps({"text": "a", f"c{number}": 0}) + "\n" for number in range(20_000)))
     assert len(read(str(lines))) == 20_000
+
+
+def test_a_misspelled_column_among_very_many_is_refused_at_once(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(",".join(f"column{number}" for number in range(100_000)) + "\n")
+    with path.open("a") as file:
+        file.write(",".join(["x"] * 100_000) + "\n")
+    assert problem_of(path, Layout(text="column 7")).endswith("Did you mean 'column7'?")
+    assert "there is no column" in problem_of(path, Layout(text="column" * 100_000))
+
+
+def test_numbers_that_python_does_not_write_are_no_labels():
+    label = 10**5000
+    with pytest.raises(DataError, match="row 2, column 'label': the label is neither a name nor a whole number"):
+        read_memory([("a", "x"), ("b", label), ("c", "y")])
+
+
+def test_blanks_in_a_json_file_cost_no_time(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('[{"text": "a"},' + " " * 20_000_000 + '{"text": "b"}]')
+    assert read(str(path)).texts == (["a", "b"],)

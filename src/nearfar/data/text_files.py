@@ -557,9 +557,11 @@ def _is_object(values: object, line: int, issues: Issues) -> bool:
 
 def _skip_space(text: str, place: int) -> int:
     """The first place from here on that is not JSON white space."""
-    while place < len(text) and text[place] in " \t\r\n":
-        place += 1
-    return place
+    blank = _SPACE.match(text, place)
+    return place if blank is None else blank.end()
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _report_syntax(error: ValueError | RecursionError, line: int, issues: Issues, valid: str) -> None:

@@ -63,7 +63,12 @@ def show(value: object) -> str:
     >>> show([[[[[[[[1]]]]]]]])
     '[[[[[[[...]]]]]]]'
     """
-    return value[:200] if isinstance(value, str) else reprlib.repr(value)
+    if isinstance(value, str):
+        return value[:200]
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # a number with more digits than Python writes
+        return f"a value of type {type(value).__name__}"
 
 
 class Fault(NamedTuple):
@@ -142,12 +147,15 @@ def label_of(value: object) -> str | Fault:
         return label if label.isascii() or _encodable(label) else NOT_LABEL
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float | Decimal):  # databases export whole numbers as decimals
-        if math.isnan(value):
-            return NO_LABEL
-        return str(int(value)) if math.isfinite(value) and value == int(value) else NOT_LABEL
+    try:
+        if isinstance(value, int):
+            return str(value)
+        if isinstance(value, float | Decimal):  # databases export whole numbers as decimals
+            if math.isnan(value):
+                return NO_LABEL
+            return str(int(value)) if math.isfinite(value) and value == int(value) else NOT_LABEL
+    except ValueError:  # more digits than Python writes
+        return NOT_LABEL
     if value is None:
         return NO_LABEL
     return MANY_LABELS if isinstance(value, list | tuple) else NOT_LABEL
