@@ -212,6 +212,8 @@ def test_a_single_run_on_a_file_shows_what_it_predicts_there(model, tmp_path, ca
     for name in ("mistakes", "confidence", "map", "geometry"):
         assert "new.jsonl" in read.texts[name]
     assert "Before training" in read.texts["map"]
+    for text in read.texts.values():
+        assert not re.search(r"[Cc]ontender|[Bb]aseline|[0-9] of 1\b|over all runs", text)
     code, _, errors = call("predict", model, data, "--out", tmp_path / "predicted.jsonl")
     predicted = [
         json.loads(line)["predicted_label"] for line in (tmp_path / "predicted.jsonl").read_text().splitlines()

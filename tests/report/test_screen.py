@@ -1,8 +1,10 @@
 """The page in a real browser: it is drawn in light and dark mode, and loads nothing."""
 
+import json
 import re
 import shutil
 import subprocess
+from html import escape, unescape
 from urllib.parse import urlsplit
 
 import pytest
@@ -98,3 +100,34 @@ def test_it_can_be_printed_with_every_tab(folder):
     content = paper.read_bytes()
     assert content.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 8
+
+
+MEASURE = """
+const page = document.querySelector("iframe").contentDocument;
+const texts = [...page.querySelectorAll("svg.chart text")].filter((one) => one.getClientRects().length);
+const sizes = texts.map((one) => {
+  const scale = one.getScreenCTM();
+  return [parseFloat(getComputedStyle(one).fontSize) * Math.hypot(scale.a, scale.b), one.textContent];
+}).sort((one, other) => one[0] - other[0]);
+const verdicts = [...page.querySelectorAll("[data-title=Verdict]")].map((one) => one.getBoundingClientRect());
+document.querySelector("output").textContent = JSON.stringify({
+  width: page.documentElement.scrollWidth, smallest: sizes[0], texts: sizes.length,
+  verdicts: verdicts.length, right: Math.max(...verdicts.map((box) => box.right)),
+});
+"""
+
+
+def test_on_a_phone_letters_are_large_enough_and_verdicts_are_visible(folder, tmp_path):
+    page = re.sub(r"<meta http-equiv[^>]+>", "", (folder / "report.html").read_text(encoding="utf-8"))
+    frame = f'<iframe style="width:390px;height:800px;border:0" srcdoc="{escape(page)}"></iframe><output></output>'
+    script = f"<script>document.querySelector('iframe').onload = () => {{{MEASURE}}};</script>"
+    (tmp_path / "report.html").write_text(f"<!doctype html><body>{frame}{script}", encoding="utf-8")
+    drawn = browse(tmp_path, "--virtual-time-budget=3000", "--dump-dom")
+    found = re.search(r"<output>(.+?)</output>", drawn)
+    assert found, drawn[-2000:]
+    measured = json.loads(unescape(found[1]))
+    assert measured["width"] <= 390  # nothing but tables and charts is scrolled
+    assert measured["texts"] > 100
+    assert measured["smallest"][0] >= 9, measured["smallest"]
+    assert measured["verdicts"] == 8
+    assert measured["right"] <= 390

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from itertools import pairwise
 from typing import final
 
@@ -25,6 +26,8 @@ class Markup:
 
 Content = str | Markup
 NOTHING = Markup("")
+NARROW = 4
+"""Columns that a table has room for on a narrow screen."""
 VOID = ("br", "circle", "line", "path", "polygon", "rect")
 """Elements that close themselves where they have no content."""
 
@@ -117,7 +120,10 @@ def note(text: str) -> Markup:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[Content]], foot: Sequence[Content] | None = None
 ) -> Markup:
-    """A table; the first column names the row, and a name that repeats the one above is printed pale."""
+    """A table; the first column names the row, and a name that repeats the one above is printed pale.
+
+    On a narrow screen the cells of a table that is wide are below each other, each with the title of its column.
+    """
     lines = [list(row) for row in rows]
     for above, row in reversed(list(pairwise(lines))):
         if row[0] == above[0]:
@@ -126,7 +132,8 @@ def table(
     parts = [tag("thead", tag("tr", *titles)), tag("tbody", *(_row(columns, line) for line in lines))]
     if foot is not None:
         parts.append(tag("tfoot", _row(columns, foot)))
-    return tag("div", tag("table", *parts), class_="scroll")
+    wide = len(columns) > NARROW or any(column.kind in ("wide", "plot") for column in columns)
+    return tag("div", tag("table", *parts, class_="stack" if wide else None), class_="scroll")
 
 
 def tabs(parts: Sequence[tuple[str, Markup]]) -> Markup:
@@ -141,7 +148,7 @@ def tabbed(
     parts: Sequence[tuple[str, Markup]], missing: Missing, remark: str, head: Markup = NOTHING
 ) -> Markup | Missing:
     """Tabs between a head and a remark; without any part, the reason why."""
-    return head + tabs(parts) + note(remark) if parts else missing
+    return head + tabs(parts) + (note(remark) if remark else NOTHING) if parts else missing
 
 
 def panels(parts: Iterable[Markup]) -> Markup:
@@ -149,10 +156,11 @@ def panels(parts: Iterable[Markup]) -> Markup:
     return tag("div", *parts, class_="panels")
 
 
-def panel(title: str, picture: Markup, remark: str = "") -> Markup:
-    """One chart with its title and a remark."""
-    below = tag("span", remark) if remark else NOTHING
-    return tag("figure", tag("figcaption", tag("b", title), below), picture)
+def panel(picture: Markup, *caption: str) -> Markup:
+    """One chart with its caption: a title and a remark, or less."""
+    title, remarks = [tag("b", text) for text in caption[:1]], [tag("span", text) for text in caption[1:]]
+    above = tag("figcaption", *title, *remarks) if caption else NOTHING
+    return tag("figure", above, picture)
 
 
 def details(title: str, body: Markup) -> Markup:
@@ -160,10 +168,18 @@ def details(title: str, body: Markup) -> Markup:
     return tag("details", tag("summary", title), body)
 
 
+def _plain(column: Column) -> str | None:
+    """The title of a column without markup; None for that of charts."""
+    if column.kind == "plot":
+        return None
+    title = column.title
+    return title if isinstance(title, str) else unescape(" ".join(re.sub("<[^>]*>", " ", title.code).split()))
+
+
 def _row(columns: Sequence[Column], cells: Sequence[Content]) -> Markup:
     first, *others = zip(columns, cells, strict=True)
     return tag(
         "tr",
         tag("th", first[1], scope="row", class_=first[0].kind or None),
-        *(tag("td", cell, class_=column.kind or None) for column, cell in others),
+        *(tag("td", cell, class_=column.kind or None, data_title=_plain(column)) for column, cell in others),
     )

@@ -52,8 +52,11 @@ def embedding_map(source: Source) -> Markup | Missing:
             if vectors is not None:
                 texts, before, after = vectors
                 if not pictures:
-                    pictures.append(panel("Before training", *_scatter(before, texts, labels, wrong=False)))
-                pictures.append(panel(f"After training: {name}", *_scatter(after, texts, labels, wrong=True)))
+                    picture, remark = _scatter(before, texts, labels, wrong=False)
+                    pictures.append(panel(picture, "Before training", remark))
+                title = ": ".join(["After training", *source.named(name)])
+                picture, remark = _scatter(after, texts, labels, wrong=True)
+                pictures.append(panel(picture, title, remark))
         key = svg.legend(labels) if 1 < len(labels) <= LEGEND else NOTHING
         return key + panels(pictures) if pictures else None
 
@@ -78,7 +81,7 @@ def geometry(source: Source) -> Markup | Missing:
                 {measure: _mean(runs, when, measure) for measure in MEASURES} for when in ("before", "after")
             )
             values = [side[measure] for measure in MEASURES for side in (before, after)]
-            rows.append([cell.name, name, *map(signed, values)])
+            rows.append([cell.name, *source.named(name), *map(signed, values)])
             ends = [(side["uniformity"], side["alignment"]) for side in (before, after)]
             points = [(x, y) for x, y in ends if x is not None and y is not None]
             if len(points) == 2:
@@ -91,21 +94,22 @@ def geometry(source: Source) -> Markup | Missing:
         for measure in MEASURES
         for when in ("before", "after")
     ]
-    columns = strings("Data", "Contender") + numbers(*titles)
+    columns = strings("Data", *source.named("Contender")) + numbers(*titles)
     remark = (
         "Alignment: mean squared distance of two test texts of one class, or of a positive pair; lower is closer. "
         "Uniformity: log of the mean of exp(−2 × squared distance) over all pairs; lower is more even on the sphere. "
-        "Anisotropy: mean cosine of two texts. Effective rank: how many directions the texts use. Means over the runs. "
-        "In the chart an arrow leads from before to after; down and left is better."
+        "Anisotropy: mean cosine of two texts. Effective rank: how many directions the texts use. "
+        f"{'' if source.single else 'Means over the runs. '}In the chart an arrow leads from before to after; down "
+        "and left is better."
     )
-    picture = svg.legend(source.contenders) + _arrows(arrows) if arrows else NOTHING
+    picture = svg.legend([] if source.single else source.contenders) + _arrows(arrows) if arrows else NOTHING
     return picture + table(columns, rows) + note(remark)
 
 
 def label_errors(source: Source) -> Markup | Missing:
     """Texts most of whose neighbors have another label."""
     columns = [Column("Text", "wide"), *numbers("Row"), *strings("Label", "Label of neighbors")]
-    columns += numbers("Neighbors, %", "Runs that agree")
+    columns += numbers("Neighbors, %", "Prediction agrees" if source.single else "Runs that agree")
     parts, checked = [], 0
     for cell in source.cells:
         maps = (read_vectors(source, cell, name) for name in reversed(source.contenders))
@@ -121,15 +125,20 @@ def label_errors(source: Source) -> Markup | Missing:
         rows = []
         for suspect in label_suspects(after[[one is not None for one in texts]], known, votes):
             where = [cut(suspect.text, 300), f"{suspect.row + 1:,}", suspect.label, suspect.suggested]
-            rows.append([*where, f"{100 * suspect.share:.0f}", f"{suspect.runs} of {suspect.tested}"])
+            agreed = f"{suspect.runs} of {suspect.tested}"
+            if source.single:
+                agreed = "yes" if suspect.runs else "no"
+            rows.append([*where, f"{100 * suspect.share:.0f}", agreed])
         if rows:
             parts.append((cell.name, table(columns, rows)))
+    agree = "Runs that agree tested the text, did not train on it, and predict the label of its neighbors."
+    if source.single:
+        agree = "A prediction agrees if it is the label of the neighbors."
     none = f"None: of {checked:,} texts, none has {100 * DOUBT:.0f} % of its neighbors in one other class."
     remark = (
         f"Of {checked:,} test texts, those with at least {100 * DOUBT:.0f} % of the {NEIGHBORS} nearest test texts in "
-        "one other class, after training. Runs that agree tested the text, did not train on it, and predict the label "
-        "of its neighbors. Row: counted from 1 among the usable rows, so without the header, blank lines and dropped "
-        "rows."
+        f"one other class, after training. {agree} Row: counted from 1 among the usable rows, so without the header, "
+        "blank lines and dropped rows."
     )
     return tabbed(parts, Missing(none) if checked else _no_map(source), remark)
 

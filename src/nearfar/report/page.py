@@ -19,7 +19,6 @@ from nearfar.report.tables import conclusion, lines
 GENERATOR = "nearfar"
 """The name by which a page is recognized as a report, which may be replaced."""
 ABSENT = "absent"
-SINGLE = Missing("A single run has nothing to compare; 'nearfar study run' compares contenders over seeds and folds.")
 
 
 class Section(NamedTuple):
@@ -66,7 +65,7 @@ def render_page(source: Source) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    built = [(one, SINGLE if source.single and one.compares else one.build(source)) for one in SECTIONS]
+    built = [(one, one.build(source)) for one in SECTIONS if not (source.single and one.compares)]
     shown = [(one, body) for one, body in built if isinstance(body, Markup)]
     absent = [(one, body.reason) for one, body in built if isinstance(body, Missing)]
     sections = [tag("section", tag("h2", one.title), body, id=one.name) + Markup("\n") for one, body in shown]

@@ -63,6 +63,8 @@ def per_class(source: Source) -> Markup | Missing:
         return _class_scores(source, cell, values) if values else None
 
     remark = "F1 × 100, mean over the runs whose test rows have the class; the hardest class of the baseline first."
+    if source.single:
+        remark = "F1 × 100 of the classes that the rows have, the hardest first."
     legend = svg.legend([] if source.single else source.contenders)
     return tabbed(source.by_cell(build), NO_CLASSES, remark, legend)
 
@@ -76,16 +78,19 @@ def confusion(source: Source) -> Markup | Missing:
             counts = total_confusion(source, cell, name)
             if counts is not None and len(labels) <= DRAWN_CONFUSION:
                 remark = f"{int(counts.sum() - np.trace(counts)):,} of {counts.sum():,} predictions wrong"
-                pictures.append(panel(name, _heatmap(counts, labels), remark))
+                pictures.append(panel(_heatmap(counts, labels), *source.named(name), remark))
             elif counts is not None:
-                pictures.append(panel(name, _common_mistakes(counts, labels), "the most common mistakes"))
+                remark = "the most frequent mistakes"
+                pictures.append(panel(_common_mistakes(counts, labels), *source.named(name), remark))
         return panels(pictures) if pictures else None
 
+    every = "" if source.single else ", over all runs"
     remark = (
-        "Rows are the true classes, columns the predicted ones: percent of the row, over all runs. Correct is blue, "
-        "wrong is orange."
+        f"Rows are the true classes, columns the predicted ones: percent of the row{every}. Correct is blue, wrong is "
+        "orange."
     )
-    return tabbed(source.by_cell(build), NO_CLASSES, remark)
+    drawn = any(len(source.labels(cell)) <= DRAWN_CONFUSION for cell in source.cells)
+    return tabbed(source.by_cell(build), NO_CLASSES, remark if drawn else "")
 
 
 def confused_classes(source: Source) -> Markup | Missing:
@@ -109,7 +114,13 @@ def confused_classes(source: Source) -> Markup | Missing:
         "these may be predicted. They were chosen on the same rows, so the figures compare contenders and say nothing "
         "beyond that."
     )
-    return table(strings("Data", "Labels") + numbers(*source.contenders), rows) + note(remark)
+    if source.single:
+        remark = (
+            f"Accuracy × 100 on the rows of the {CONFUSED} classes that are confused most, when only these may be "
+            "predicted."
+        )
+    names = ["Accuracy × 100"] if source.single else source.contenders
+    return table([*strings("Data"), Column("Labels", "wide"), *numbers(*names)], rows) + note(remark)
 
 
 def confidence(source: Source) -> Markup | Missing:
@@ -126,10 +137,13 @@ def confidence(source: Source) -> Markup | Missing:
                 mean = np.mean([one.confidence or 0.0 for one in rated])
                 groups = (bits, bits[correct], bits[~correct])
                 entropies = [f"{group.mean():.3f}" if len(group) else "–" for group in groups]
-                rows.append([name, f"{100 * correct.mean():.2f}", f"{100 * mean:.2f}", *entropies])
+                figures = [f"{100 * correct.mean():.2f}", f"{100 * mean:.2f}", *entropies]
+                rows.append([cell.name if source.single else name, *figures])
                 classes = max(2, len(source.labels(cell)), *(len(one.probabilities) for one in rated))
-                pictures.append(panel(name, _entropies(bits[correct], bits[~correct], math.log2(classes))))
-        return table(strings("Contender") + columns, rows) + panels(pictures) if rows else None
+                picture = _entropies(bits[correct], bits[~correct], math.log2(classes))
+                pictures.append(panel(picture, *source.named(name)))
+        first = strings("Data" if source.single else "Contender")
+        return table(first + columns, rows) + panels(pictures) if rows else None
 
     remark = (
         "Entropy of the predicted probabilities, −Σ s log₂ s: 0 bits where the model is certain. Correct and wrong "
@@ -143,14 +157,14 @@ def mistakes(source: Source) -> Markup | Missing:
     """The wrong predictions with the highest confidence."""
     if source.errors:
         return _task_mistakes(source.errors)
-    columns = [Column("Text", "wide"), *strings("Label", "Predicted"), *numbers("Confidence, %", "Runs")]
+    columns = [Column("Text", "wide"), *strings("Label", "Predicted"), *numbers("Confidence, %", *source.named("Runs"))]
 
     def build(cell: DataCell) -> Markup | None:
         tables = []
         for name in source.contenders:
             rows = []
             for one in confident_mistakes(source.predictions(cell, name)):
-                figures = [f"{100 * one.confidence:.1f}", f"{one.runs} of {one.tested}"]
+                figures = [f"{100 * one.confidence:.1f}", *source.named(f"{one.runs} of {one.tested}")]
                 rows.append([cut(one.text, 300), one.label, one.predicted, *figures])
             if rows:
                 tables.append((NOTHING if source.single else tag("h4", name)) + table(columns, rows))
@@ -163,6 +177,8 @@ def mistakes(source: Source) -> Markup | Missing:
         "Ten of each; runs: how many of those that tested the text make this mistake. A confident mistake may be a "
         "label error."
     )
+    if source.single:
+        remark = "At most ten. A confident mistake may be a label error."
     return tabbed(source.by_cell(build), missing, remark)
 
 
@@ -212,9 +228,9 @@ def _class_scores(source: Source, cell: DataCell, values: dict[str, dict[int, fl
     known = [label for label in source.labels(cell) if label in values]
     order = sorted(known, key=lambda label: values[label].get(0, 200.0))
     drawn = order[:SHOWN_CLASSES]
-    height, left = 24, 190
+    height, left = 24, 180
     low = min(min(values[label].values()) for label in drawn)
-    x = svg.Scale(math.floor(low / 10) * 10 if low < 100 else 90, 100, left, 700)
+    x = svg.Scale(math.floor(low / 10) * 10 if low < 100 else 90, 100, left, 490)
     bottom = 30 + height * len(drawn)
     parts = [svg.text(left - 26, 16, "F1 × 100", class_="title", text_anchor="end")]
     for value in x.ticks(6):
@@ -223,19 +239,19 @@ def _class_scores(source: Source, cell: DataCell, values: dict[str, dict[int, fl
     for row, label in enumerate(drawn):
         y = 30 + height * row + height / 2 - 4
         dots = {series: x(value) for series, value in values[label].items()}
-        parts.append(svg.row_name(left - 12, y, cut(label, 26)))
+        parts.append(svg.row_name(left - 12, y, cut(label, 24)))
         parts.append(svg.line(min(dots.values()), y, max(dots.values()), y, "join"))
         for series, across in reversed(dots.items()):
-            title = f"{source.contenders[series]}, {label}: {values[label][series]:.2f}"
+            title = ", ".join([*source.named(source.contenders[series]), f"{label}: {values[label][series]:.2f}"])
             parts.append(svg.mark(across, y, series, title=title))
-    picture = svg.figure(770, bottom + 4, *parts, label="F1 of each class")
+    picture = svg.figure(520, bottom + 4, *parts, label="F1 of each class")
     rows = []
     for label in order:
         tested = sum(run.per_class.get(label, {}).get("support", 0) for run in runs)
         scores = [values[label].get(series) for series in range(len(source.contenders))]
         rows.append([label, f"{tested:,.0f}", *("–" if score is None else f"{score:.2f}" for score in scores)])
     cutoff = note(f"The {SHOWN_CLASSES} hardest of {len(order)} classes; the table has all.")
-    columns = strings("Class") + numbers("Texts tested", *source.contenders)
+    columns = strings("Class") + numbers("Texts tested", *(["F1 × 100"] if source.single else source.contenders))
     return picture + (cutoff if drawn != order else NOTHING) + details("All figures", table(columns, rows))
 
 
@@ -262,7 +278,7 @@ def _heatmap(counts: NDArray[np.int64], labels: Sequence[str]) -> Markup:
                 class_ = "count strong" if share > 0.6 else "count"
                 parts.append(svg.text(x + side / 2, y + side / 2, shown, **center, class_=class_))
     width = side * len(labels)
-    return svg.figure(left + width + 30, top + width + 6, *parts, label="confusion of classes")
+    return svg.figure(left + width + 30, top + width + 6, *parts, label="confusion of classes", class_=svg.MATRIX)
 
 
 def _common_mistakes(counts: NDArray[np.int64], labels: Sequence[str]) -> Markup:

@@ -216,6 +216,10 @@ class Source:
         """The metric of the study or run."""
         return Metric(self.plan.metric)
 
+    def named(self, contender: str) -> list[str]:
+        """The name of a contender, or the title of their column; nothing for a single run."""
+        return [] if self.single else [contender]
+
     @property
     def contenders(self) -> tuple[str, ...]:
         """The baseline first, the others in the order of the plan."""

@@ -60,14 +60,14 @@ def by_set(source: Source) -> Markup | Missing:
             runs = [run for run in source.runs(cell, name) if set_scores(run)]
             if runs:
                 keys = [*(f"{one}/{metric}" for one in sets), metric]
-                rows.append([cell.name, name, *(_change(runs, key, source.metric) for key in keys)])
+                rows.append([cell.name, *source.named(name), *(_change(runs, key, source.metric) for key in keys)])
     if not rows:
         return Missing("No trial was tested on scored pairs of several sets.")
     remark = (
         f"{unit[:1].upper()}{unit[1:]}, means over the seeds, and the change from the untrained encoder. "
         "Sets of single words are not in the mean where there are others."
     )
-    return table(strings("Data", "Contender") + numbers(*sets, "mean"), rows) + note(remark)
+    return table(strings("Data", *source.named("Contender")) + numbers(*sets, "mean"), rows) + note(remark)
 
 
 def cosines(source: Source) -> Markup | Missing:
@@ -79,16 +79,16 @@ def cosines(source: Source) -> Markup | Missing:
         pictures: list[Markup] = []
         for name, runs in known.items():
             if not pictures and runs[0].space.get("before") and not any(map(_untrained, known.values())):
-                pictures.append(panel("Before training", _histogram(runs[:1], "before")))
-            title = f"Not trained: {name}" if _untrained(runs) else f"After training: {name}"
-            pictures.append(panel(title, _histogram(runs, "after")))
+                pictures.append(panel(_histogram(runs[:1], "before"), "Before training"))
+            title = ": ".join(["Not trained" if _untrained(runs) else "After training", *source.named(name)])
+            pictures.append(panel(_histogram(runs, "after"), title))
         return panels(pictures) if pictures else None
 
     known = any(_pairs(run)[0] for run in _all_measured(source))
     remark = ("" if known else "Which pairs are positive is not known here, so there are random pairs only. ") + (
         "Positive pairs have a score of at least 80 % of the range, or are labeled as such; random pairs are all pairs "
-        "of a sample of the texts. Each adds up to 100 %, over all runs. The less they overlap, the better the cosine "
-        "separates positive from random pairs."
+        f"of a sample of the texts. Each adds up to 100 %{'' if source.single else ', over all runs'}. The less they "
+        "overlap, the better the cosine separates positive from random pairs."
     )
     return tabbed(source.by_cell(build), _no_space(source), remark, svg.legend(["positive pairs", "random pairs"]))
 
@@ -100,7 +100,8 @@ def layers(source: Source) -> Markup | Missing:
     parts = [(name, _layer_chart(one, names)) for name, one in curves.items() if one]
     remark = (
         "Mean cosine of two texts, pooled after the embeddings (0) and after each layer; 0 is isotropic, 1 is one "
-        "direction for all. A transform after the pooling, such as whitening, is not included. Means over the runs."
+        "direction for all. A transform after the pooling, such as whitening, is not included."
+        f"{'' if source.single else ' Means over the runs.'}"
     )
     return tabbed(parts, _no_space(source), remark, svg.legend(names))
 

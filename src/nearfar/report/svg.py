@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from nearfar.report.elements import NOTHING, Markup, number, tag
 
+NARROW, BROAD = 420, 600
+"""Widths of charts above which they are shrunk, or scrolled, on a narrow screen."""
+MATRIX = "chart matrix"
+"""The CSS class of a chart of cells with numbers."""
 SERIES = 8
 """Number of colors; further series repeat them with another mark."""
 CORNERS = (
@@ -144,11 +148,18 @@ def mark(x: float, y: float, series: int, *, size: float = 4, title: str | None 
 
 
 def figure(width: float, height: float, *content: Markup, label: str, class_: str = "chart") -> Markup:
-    """The whole picture; ``label`` describes it to screen readers."""
+    """The whole picture; ``label`` describes it to screen readers.
+
+    On a narrow screen the letters of a chart that is shrunk are larger; a broad one, or a large matrix, is scrolled.
+    """
     box, title = f"0 0 {number(width)} {number(height)}", tag("title", label)
-    return tag(
+    scrolled = width > {"chart": BROAD, MATRIX: NARROW}.get(class_, width)
+    if class_ == "chart" and width > NARROW:
+        class_ += " broad" if scrolled else " shrunk"
+    drawn = tag(
         "svg", title, *content, viewBox=box, width=width, height=height, class_=class_, role="img", aria_label=label
     )
+    return tag("div", drawn, class_="scroll") if scrolled else drawn
 
 
 def legend(names: Sequence[str], *, first: int = 0) -> Markup:

@@ -105,16 +105,16 @@ def _conflicts(journals: Sequence[Journal]) -> Markup | None:
     body = table([*columns, Column("", "plot"), *numbers("Mean cosine")], rows) + svg.legend(pairs)
     curves = [[conflict_curves(journal, pair) for journal in journals] for pair in pairs]
     shares, cosines = ([[both[index] for both in runs] for runs in curves] for index in (0, 1))
-    steps = panel("Steps in conflict", _chart(shares, "% of the shared steps", dots=True))
-    return body + panels([steps, panel("Cosine of the gradients", _chart(cosines, "mean cosine", dots=True))])
+    steps = panel(_chart(shares, "% of the shared steps", dots=True), "Steps in conflict")
+    return body + panels([steps, panel(_chart(cosines, "mean cosine", dots=True), "Cosine of the gradients")])
 
 
 def _pictures(loss: list[list[Curve]], dev: list[list[Curve]], unit: str) -> list[Markup]:
     pictures = []
     if _any(loss):
-        pictures.append(panel("Training loss", _chart(loss, "loss")))
+        pictures.append(panel(_chart(loss, "loss"), "Training loss"))
     if _any(dev):
-        pictures.append(panel("Dev score", _chart(dev, unit, dots=True)))
+        pictures.append(panel(_chart(dev, unit, dots=True), "Dev score"))
     return pictures
 
 
