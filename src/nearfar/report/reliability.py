@@ -35,14 +35,21 @@ def calibration(source: Source) -> Markup | Missing:
                 figures = (f"{100 * correct.mean():.2f}", f"{100 * confidence.mean():.2f}", f"{100 * error:.2f}")
                 rejected = _rejected(rated)
                 rejecting = rejecting or rejected is not None
-                rows.append([name, *figures, f"{_log_loss(rated):.3f}", "–" if rejected is None else rejected])
-                pictures.append(panel(name, _diagram(bins)))
+                rows.append(
+                    [
+                        cell.name if source.single else name,
+                        *figures,
+                        f"{_log_loss(rated):.3f}",
+                        "–" if rejected is None else rejected,
+                    ]
+                )
+                pictures.append(panel(_diagram(bins), *source.named(name)))
         if not rows:
             return None
         columns = numbers("Accuracy, %", "Mean confidence, %", "ECE, %", "Log-loss")
         columns += strings("Rejected at 0.05: correct, wrong") if rejecting else []
         shown = rows if rejecting else [row[:-1] for row in rows]
-        return table(strings("Contender") + columns, shown) + panels(pictures)
+        return table(strings("Data" if source.single else "Contender") + columns, shown) + panels(pictures)
 
     remark = (
         "Texts by the probability of the predicted class, in up to 15 bins: a calibrated model is right as often as it "
