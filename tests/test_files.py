@@ -136,3 +136,17 @@ def test_small_helpers(tmp_path):
     remove(tmp_path / "folder")
     assert not list(tmp_path.iterdir())
     assert sha256_of(Path(os.devnull)).startswith("e3b0c44298fc1c14")
+
+
+def test_abandoned_temporary_files_are_removed(tmp_path: Path):
+    """Those of killed processes; one that a process still writes is locked, and a new one may not be locked yet."""
+    names = (".a.csv-12345678", ".a.csv-abcdefgh", ".a.csv-new45678", ".b.csv-12345678")
+    _, written, young, other = paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.touch()
+        if path != young:
+            os.utime(path, (0, 0))
+    with written.open("rb") as file:
+        lock(file)
+        write_atomic(tmp_path / "a.csv", "x")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", written.name, young.name, other.name}

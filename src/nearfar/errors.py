@@ -87,6 +87,10 @@ class Problem:
 class NearfarError(Exception):
     """The base class of all errors of nearfar."""
 
+    def __str__(self) -> str:
+        """The message; halves of surrogate pairs, which cannot be printed, are escaped."""
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class SettingError(NearfarError, ValueError):
     """A setting has an impossible value."""

@@ -7,12 +7,17 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import IO
 
 from nearfar.errors import OutputError
+
+ABANDONED = 60.0
+"""Seconds after which a temporary file that no process has locked is one of a killed process."""
 
 
 @contextmanager
@@ -24,12 +29,32 @@ def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
         temporary: its name meanwhile, where only one process writes; what a killed process left there is replaced.
             By default a name that no other process has.
     """
-    if temporary is None:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        os.close(handle)
-        temporary = Path(name)
+    with ExitStack() as held:
+        if temporary is None:
+            _remove_abandoned(path)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+            held.callback(os.close, handle)
+            with suppress(OSError):  # a file system without locks
+                lock(handle)
+            temporary = Path(name)
+        with _replacing(path, temporary):
+            yield temporary
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files that killed processes have left beside a file: nobody has a lock on them."""
+    for other in path.parent.glob(f".{escape(path.name)}-????????"):
+        with suppress(OSError):
+            if time.time() - other.stat().st_mtime > ABANDONED:
+                with other.open("rb") as file:
+                    lock(file)
+                    other.unlink()
+
+
+@contextmanager
+def _replacing(path: Path, temporary: Path) -> Iterator[None]:
     try:
-        yield temporary
+        yield
         os.chmod(temporary, new_mode())  # tempfile and safetensors make files for their owner alone
         flush(temporary)
         os.replace(temporary, path)

@@ -126,6 +126,7 @@ def test_a_map_that_is_not_whole_is_an_error_and_never_left_out(tiny, tmp_path, 
     """In the layout that others read, or in the weights."""
     folder = tmp_path / "broken"
     saved(folder, tiny("bert"))
+    (folder / "SHA256SUMS").unlink()
     weights = load_file(folder / model_folder.EXTRAS)
     if lost == "modules":
         modules = json.loads((folder / "modules.json").read_text())
@@ -143,6 +144,7 @@ def test_a_map_that_is_not_whole_is_an_error_and_never_left_out(tiny, tmp_path, 
 @pytest.mark.parametrize("shape", [(NARROW, WIDTH + 1), (NARROW + 1, WIDTH)])
 def test_a_map_of_another_width_is_an_error(tiny, tmp_path, shape):
     saved(tmp_path / "broken", tiny("bert"))
+    (tmp_path / "broken" / "SHA256SUMS").unlink()
     save_file(
         {"transform.weight": torch.ones(shape), "transform.bias": torch.ones(NARROW)},
         tmp_path / "broken" / model_folder.EXTRAS,
@@ -155,6 +157,7 @@ def test_a_map_of_another_width_is_an_error(tiny, tmp_path, shape):
 @pytest.mark.parametrize("value", [7, "whitening", []])
 def test_a_card_with_another_thing_than_a_map_is_an_error(tiny, tmp_path, value):
     saved(tmp_path / "broken", tiny("bert"))
+    (tmp_path / "broken" / "SHA256SUMS").unlink()
     card = json.loads((tmp_path / "broken" / "nearfar.json").read_text())
     (tmp_path / "broken" / "nearfar.json").write_text(json.dumps(card | {"transform": value}))
 
@@ -167,7 +170,7 @@ def test_a_folder_whose_card_knows_no_map_is_not_opened_without_it(tiny, tmp_pat
     """Such as one that another tool copied in part."""
     folder = tmp_path / "copied"
     saved(tmp_path / "whole", tiny("bert"))
-    shutil.copytree(tmp_path / "whole", folder, ignore=shutil.ignore_patterns("nearfar.*"))
+    shutil.copytree(tmp_path / "whole", folder, ignore=shutil.ignore_patterns("nearfar.*", "SHA256SUMS"))
     if card:
         values = json.loads((tmp_path / "whole" / "nearfar.json").read_text())
         (folder / "nearfar.json").write_text(json.dumps(values | {"transform": None}))

@@ -456,6 +456,9 @@ def test_without_any_dev_data_the_last_weights_are_kept(folder, tmp_path):
 def test_a_folder_without_its_heads_is_refused(model, tmp_path):
     out = shutil.copytree(model[0], tmp_path / "copy")
     (out / "tasks.safetensors").unlink()
+    with pytest.raises(EncoderError, match=r"tasks\.safetensors: this file is missing"):
+        load_tasks(out)
+    (out / "SHA256SUMS").unlink()
     with pytest.raises(EncoderError, match="the heads of the tasks cannot be opened"):
         load_tasks(out)
     with pytest.raises(SettingError, match="this model has no tasks"):

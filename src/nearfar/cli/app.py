@@ -82,6 +82,9 @@ for command in (
 
 def main() -> None:
     """Run the command; errors of nearfar are shown as a message, not as a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what cannot be encoded is escaped, also in JSON
     if "OMP_WAIT_POLICY" not in os.environ:  # read when torch is loaded: docs/why/fast-path.md has the figures
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     for stream in (sys.stdout, sys.stderr):  # half of a surrogate pair is printed as JSON escapes it

@@ -106,7 +106,7 @@ def mine(
     def write(file: IO[bytes]) -> None:
         nonlocal written
         for row in _rows(mined, form, oversample=oversample):
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
             written += 1
 
     write_target(out, write)

@@ -143,7 +143,7 @@ def write_lines(out: str, rows: Iterable[Mapping[str, object]]) -> None:
 
     def write(file: IO[bytes]) -> None:
         for row in rows:
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
 
     write_target(out, write)
 

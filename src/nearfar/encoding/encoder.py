@@ -25,7 +25,7 @@ from nearfar.encoding.unpadded import (
     scale_heads,
     unpadded_encoder,
 )
-from nearfar.errors import SettingError
+from nearfar.errors import EncoderError, SettingError
 from nearfar.shapes import expect
 
 Pooling = Literal["first", "mean", "pooler", "last"]
@@ -176,6 +176,11 @@ class TextModel(nn.Module):
         return int(self.network.config.hidden_size) if self.transform is None else len(self.transform.bias)
 
     @property
+    def vocabulary(self) -> int:
+        """How many tokens the encoder has vectors for."""
+        return int(self.network.get_input_embeddings().weight.shape[0])
+
+    @property
     def classes(self) -> int:
         """How many classes the head has; 0 without a head."""
         if self.native:
@@ -183,7 +188,12 @@ class TextModel(nn.Module):
         return 0 if self.head is None else self.head.classes
 
     def inputs(self, table: TokenTable, rows: Indices) -> Inputs:
-        """Rows of a table in the form this model reads fastest."""
+        """Rows of a table in the form this model reads fastest; an error for tokens that it does not have."""
+        if table.highest >= self.vocabulary:
+            raise EncoderError(
+                f"the tokenizer gives token {table.highest:,}, and the encoder has {self.vocabulary:,} tokens: they do "
+                "not belong together. Is the folder complete?"
+            )
         return table.padded(rows) if self.unpadded is None else table.unpadded(rows)
 
     def forward(self, inputs: Inputs, *, logits_only: bool = False) -> Output:

@@ -10,7 +10,8 @@ from typing import Any
 
 from nearfar.errors import EncoderError, NearfarError, OutputError
 
-READ = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken", "README.md", "recipe.toml"]
+READ = ["*.json", "*.safetensors", "*.txt", "*.model", "*.tiktoken", "*.jinja", "*.codes", "README.md",
+        "recipe.toml", "SHA256SUMS"]  # fmt: skip
 NOT_READ = ["onnx/*", "openvino/*", "checkpoint*/*", "*.py"]
 LOGIN = "Log in with 'hf auth login', set HF_TOKEN, or pass token in Python"
 
@@ -133,6 +134,6 @@ def _errors(name: str, kind: type[NearfarError], what: str, otherwise: str) -> I
         raise kind(f"{name}: {what}: {first_line(cause)} {remedy}") from cause
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its class where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -16,24 +16,29 @@ from torch import Tensor
 from nearfar.encoding import model_folder
 from nearfar.encoding.devices import choose_device
 from nearfar.encoding.encoder import Output, TextModel, Transform
-from nearfar.encoding.heads import Head, make_head
+from nearfar.encoding.heads import Head, NeighborHead, make_head
+from nearfar.encoding.hub import first_line
 from nearfar.encoding.model_files import SavedModel, check_target, copy_model
 from nearfar.encoding.pretrained import (
     choose_length,
     exclusive_random,
     find,
+    is_panic,
     labels_of,
     open_config,
     open_network,
     open_tokenizer,
+    positions,
     require_pooler,
     several_labels,
 )
 from nearfar.encoding.scope import NO_SCOPE, Scope
 from nearfar.encoding.tokens import TokenTable, tokenize
-from nearfar.errors import EncoderError, OutputError, SettingError
+from nearfar.errors import EncoderError, NearfarError, OutputError, SettingError
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
+PROBE = "a text"
+"""What a model encodes when it is opened, to see that it works."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,29 @@ def load(
         model.temperature = calibration["temperature"]
     if saved is not None and labels is not None:
         model.scope = _read_scope(saved, int(config.hidden_size), len(labels), name)
-    return Model(model.to(place), tokenizer, card, folder=saved)
+    opened = Model(model.to(place), tokenizer, card, folder=saved)
+    if folder is not None:
+        _try_out(opened, name)
+    return opened
+
+
+def _try_out(model: Model, name: str | Path) -> None:
+    """Encode one short text: settings that pass every check may still not go together."""
+    texts: Texts = [(PROBE, PROBE)] if model.card.joined else [PROBE]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model.embed(texts)
+            if model.labels is not None or model.predicts_scores:
+                width = model.model.classes
+                in_batches(model.model, model.tokenize(texts), 1, lambda output: output.logits, width=width)
+    except NearfarError as cause:
+        raise EncoderError(f"{name}: this model does not work: {cause}") from cause
+    except BaseException as cause:  # whatever a network raises for numbers that do not go together
+        if not isinstance(cause, Exception) and not is_panic(cause):
+            raise
+        raise EncoderError(
+            f"{name}: this model does not work ({first_line(cause):.200}). Is the folder complete?"
+        ) from cause
 
 
 def _check_complete(network: Any, card: model_folder.Card, fresh: set[str], name: str | Path) -> None:
@@ -307,6 +334,12 @@ def _check_complete(network: Any, card: model_folder.Card, fresh: set[str], name
         raise EncoderError(f"{name}: {len(card.labels)} labels for {classes} classes. Is the folder complete?")
     if card.pooling == "pooler":
         require_pooler(network.base_model, str(name))
+    most = positions(network)
+    if most is not None and card.max_length > most:
+        raise EncoderError(
+            f"{name}: its card reads {card.max_length:,} tokens, and the encoder has {most:,} positions. Is the folder "
+            "complete?"
+        )
     needed = card.native or card.pooling == "pooler"  # else the pooler is not used, and many checkpoints have none
     lost = sorted(key for key in fresh if needed or ".pooler." not in f".{key}")
     if lost:
@@ -345,8 +378,9 @@ def _read_scope(folder: Path, dim: int, classes: int, name: str | Path) -> Scope
 def _read_head(folder: Path | None, card: model_folder.Card | None, dim: int, classes: int, name: str | Path) -> Head:
     """Our class head, as the card describes it, with its weights."""
     try:
-        head = make_head(card.head if card is not None else None, dim, classes)
-    except (TypeError, ValueError) as cause:
+        with torch.device("meta"):  # nothing is allocated for what the file does not hold
+            head = make_head(card.head if card is not None else None, dim, classes)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as cause:
         raise EncoderError(
             f"{name}: the class head of its card cannot be made ({cause}). Is the folder complete?"
         ) from cause
@@ -359,5 +393,7 @@ def _read_head(folder: Path | None, card: model_folder.Card | None, dim: int, cl
             f"{name}: the class head is missing from {model_folder.EXTRAS}, or belongs to another model. Is the folder "
             "whole?"
         )
-    head.load_state_dict(weights)
+    head.load_state_dict(weights, assign=True)
+    if isinstance(head, NeighborHead) and not bool(((head.labels >= 0) & (head.labels < classes)).all()):
+        raise EncoderError(f"{name}: its neighbors have classes that the card does not list. Is the folder complete?")
     return head

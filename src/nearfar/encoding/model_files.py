@@ -15,12 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nearfar.encoding import hub
-from nearfar.encoding.model_folder import CARD, EXTRAS, read_card
+from nearfar.encoding.digests import DIGESTS, digest_lines
+from nearfar.encoding.inspection import inspect
+from nearfar.encoding.model_folder import CARD, EXTRAS, HEADS, read_card
 from nearfar.encoding.pretrained import STAGING
 from nearfar.errors import EncoderError, OutputError, SettingError
 from nearfar.files import flush_tree, remove, unwritable
 
-WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", EXTRAS, "tasks.safetensors")
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", EXTRAS, HEADS)
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes", "tokenizer.model", "spiece.model"),
@@ -31,7 +33,7 @@ MODULES = (
     *("[1-9]_*/config.json", "[1-9]_*/model.safetensors"),
 )
 ABOUT = ("README.md", "recipe.toml", "metrics.json", "estimator.json")
-LAYOUT = ("config.json", *WEIGHTS, *TOKENIZER, *MODULES, CARD, *ABOUT)
+LAYOUT = ("config.json", *WEIGHTS, *TOKENIZER, *MODULES, CARD, DIGESTS, *ABOUT)
 """Patterns of the files of a model; ``*`` also stands for a slash, so that folders need one of their own."""
 FOLDER_NAME = '"this-folder"'
 """What the model card calls the model in its examples."""
@@ -53,6 +55,7 @@ def files_of(folder: Path) -> dict[str, Path]:
             f"{folder}: the folder holds no {CARD}, so it is no complete model of nearfar. "
             "Give the folder that training saved to."
         )
+    inspect(folder)
     return _present(folder)
 
 
@@ -74,6 +77,8 @@ def copy_model(source: Path, to: Path) -> None:
         for name, path in files.items():
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, staging / name)
+        if DIGESTS not in files:
+            (staging / DIGESTS).write_text(digest_lines({name: staging / name for name in files}), encoding="utf-8")
         flush_tree(staging)
         for name in sorted(_present(to), key=lambda name: name != CARD):  # without its card it is no complete model
             remove(to / name)
@@ -109,6 +114,7 @@ def publish(folder: Path, repository: str, commit: hub.Commit) -> str:
     }
     for name in changes.keys() & files.keys():
         files[name] = changes[name]((folder / name).read_text(encoding="utf-8")).encode()
+    files[DIGESTS] = digest_lines(files).encode()
     return hub.upload(repository, files, commit, replaces=is_model_file)
 
 

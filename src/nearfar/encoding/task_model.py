@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,19 +18,23 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from nearfar.encoding.digests import DIGESTS, digest_lines
 from nearfar.encoding.encoder import TextModel
+from nearfar.encoding.folder_files import read_json
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model, Prediction, in_batches, load
-from nearfar.encoding.model_folder import CARD, Card, TaskSpec
+from nearfar.encoding.model_files import is_model_file
+from nearfar.encoding.model_folder import CARD, HEADS, Card, TaskSpec
 from nearfar.encoding.pair_heads import CosineHead, PairHead, SharedLayer, make_pair_head
 from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.tokens import Inputs, TokenTable, tokenize
 from nearfar.errors import EncoderError, SettingError, did_you_mean
-from nearfar.files import atomic, new_mode
+from nearfar.files import atomic, new_mode, write_atomic
 
-WEIGHTS = "tasks.safetensors"
 KIND = "tasks"
 """The kind of the task in the card of a model with several."""
+MOST_LAYERS = 100
+"""Hidden layers that a head has at most."""
 ROWS = 4_096
 """Rows that a head answers at once."""
 
@@ -294,17 +298,16 @@ def save_heads(folder: Path, network: TaskNetwork, objective: Mapping[str, Tenso
     """Write the heads, and the objectives' own weights, before the folder gets its card."""
     tensors: dict[str, Tensor] = dict(network.head.state_dict())
     tensors |= {f"objective.{name}": tensor for name, tensor in objective.items()}
-    with atomic(folder / WEIGHTS, folder / f".{WEIGHTS}") as file:
+    with atomic(folder / HEADS, folder / f".{HEADS}") as file:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, file)
 
 
 def holds_tasks(name: str | Path) -> bool:
     """Whether a name is that of a folder with a model of several tasks."""
-    try:
-        card = json.loads((Path(name) / CARD).read_text(encoding="utf-8"))
-        return bool(card["task"]["kind"] == KIND)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    folder = Path(os.path.expanduser(name))
+    card = read_json(folder, CARD) if os.path.isdir(folder) else None
+    task = None if card is None else card.get("task")
+    return isinstance(task, dict) and task.get("kind") == KIND
 
 
 def is_task_model(card: Card) -> bool:
@@ -317,14 +320,17 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
     model = model or load(name)
     if not is_task_model(model.card):
         raise SettingError(f"{name}: this model has no tasks; --task is for models trained with [[task]] tables.")
-    path = (model.folder or Path(name)) / WEIGHTS
+    path = (model.folder or Path(name)) / HEADS
     try:
         cards = [_card(values) for values in model.card.task["tasks"]]
-        network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))
+        if len({card.name for card in cards}) != len(cards) or not cards:
+            raise ValueError("its tasks have no names of their own")
+        with torch.device("meta"):  # nothing is allocated for what the file does not hold
+            network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))
         tensors = {key: value for key, value in load_file(path).items() if not key.startswith("objective.")}
-        network.head.load_state_dict(tensors)
+        network.head.load_state_dict(tensors, assign=True)
         network.head.to(next(model.model.parameters()).device)
-    except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as cause:
+    except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as cause:
         first = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
         raise EncoderError(
             f"{path}: the heads of the tasks cannot be opened ({first}). Is the folder complete?"
@@ -334,7 +340,18 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
 
 def _card(values: Mapping[str, Any]) -> TaskCard:
     labels = values["labels"]
-    return TaskCard(**{**values, "labels": None if labels is None else tuple(map(str, labels))})
+    card = TaskCard(**{**values, "labels": None if labels is None else tuple(map(str, labels))})
+    if not isinstance(card.name, str):
+        raise TypeError(f"a task with the name {card.name!r:.60}")
+    if card.labels is not None and (len(card.labels) < 2 or len(set(card.labels)) < len(card.labels)):
+        raise ValueError(f"labels of task {card.name!r:.60} that are not two or more different names")
+    layers = card.head.get("hidden_layers", 0)
+    if type(layers) is not int or not 0 <= layers <= MOST_LAYERS:
+        raise ValueError(f"task {card.name!r:.60} with {layers!r:.60} hidden layers")
+    numbers = [card.low, card.high, card.threshold, card.accuracy_threshold]
+    if not all(value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in numbers):
+        raise ValueError(f"task {card.name!r:.60} with scores that are no numbers")
+    return card
 
 
 PROBES = ["a text", "another one, somewhat longer than the first", "no", "two words", ""]
@@ -371,6 +388,8 @@ def export_task(model: TaskModel, task: str, folder: Path) -> None:
         tokenizer.model_max_length = limit
     for path in folder.glob("*.safetensors"):
         os.chmod(path, new_mode())  # safetensors makes its files for their owner alone
+    written = {path.name: path for path in folder.iterdir() if is_model_file(path.name) and path.is_file()}
+    write_atomic(folder / DIGESTS, digest_lines(written))
 
 
 def _classifier(model: TaskModel, card: TaskCard) -> Any | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -64,6 +65,11 @@ class TokenTable:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @cached_property
+    def highest(self) -> int:
+        """The highest token id, that of the padding included."""
+        return int(self.ids.max(initial=self.padding.token))
 
     @property
     def lengths(self) -> NDArray[np.int64]:

@@ -18,10 +18,10 @@ from sklearn.utils import RegressorTags
 
 from nearfar.data import Layout, Records, RowType, read_memory
 from nearfar.data.values import label_of
-from nearfar.errors import MEMORY, DataError, Problem, SettingError
+from nearfar.errors import MEMORY, DataError, EncoderError, Problem, SettingError
 from nearfar.estimators.display import Page
 from nearfar.estimators.estimator import TextEstimator
-from nearfar.estimators.folder import ModelFolder
+from nearfar.estimators.folder import SETTINGS, ModelFolder
 from nearfar.estimators.rows import (
     Labels,
     LabelType,
@@ -399,9 +399,15 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         if names is None:
             raise SettingError("this model has no class head; open it with nearfar.Encoder.")
         about = {} if folder is None else folder.settings()
-        self._labels = Labels.of(names, about.get("label_type", "str"))
         columns = about.get("indicators")
-        self._indicators = None if columns is None else np.array(columns)
+        try:
+            self._labels = Labels.of(names, about.get("label_type", "str"))
+            self._indicators = None if columns is None else np.array(columns)
+            if self._indicators is not None and self._indicators.ndim != 1:
+                raise ValueError("indicators that are no list of labels")
+        except (ValueError, TypeError, OverflowError) as cause:
+            place = "" if folder is None else f"{folder.path / SETTINGS}: "
+            raise EncoderError(f"{place}these are not labels of the model ({cause}). Is the file damaged?") from cause
         every = self._labels.classes if self._indicators is None else self._indicators
         self._known = np.flatnonzero(np.isin(every, self._labels.classes))
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.files import write_atomic
-
 SETTINGS = "estimator.json"
 """The settings of the estimator and the type of its labels, beside the model."""
 
@@ -60,12 +58,12 @@ class ModelFolder:
 
     def settings(self) -> dict[str, Any]:
         """What ``estimator.json`` says; nothing for a model that the command line or another library has saved."""
-        try:
-            values = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return values if isinstance(values, dict) else {}
+        from nearfar.encoding.folder_files import read_json  # it loads torch
+
+        return read_json(self.path, SETTINGS) or {}
 
     def write_settings(self, values: Mapping[str, object]) -> None:
         """Write ``estimator.json``."""
-        write_atomic(self.path / SETTINGS, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+        from nearfar.encoding.digests import write_listed
+
+        write_listed(self.path, SETTINGS, json.dumps(values, indent=2, ensure_ascii=False) + "\n")

@@ -161,7 +161,7 @@ def task_recipe_of(values: Values, seed: int, where: str) -> TaskRecipe:
 
 
 def _decided(training: Values) -> Values:
-    """Settings of a training with what ``auto`` would decide by the clock: numbers must not depend on it."""
+    """Settings of a training with what ``auto`` would decide by the processor: numbers must not depend on it."""
     import torch
 
     settings: Values = {"keep_checkpoints": 1, **training}

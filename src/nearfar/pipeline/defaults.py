@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from nearfar.encoding.pretrained import is_language_model, stated_pooling
 from nearfar.errors import SettingError, counted, did_you_mean
@@ -15,6 +15,9 @@ from nearfar.recipe.capabilities import Capabilities
 from nearfar.recipe.objectives import Auto, parts_of
 from nearfar.recipe.schema import HeadKind, Keep, Metric
 from nearfar.seeds import stream
+from nearfar.training.precision import Precision
+
+T = TypeVar("T", bound=Training)
 
 FEW_ROWS, FEW_A_CLASS = 2_000, 200
 """Up to so many labeled texts, or so many a class on average, ``auto`` trains with supcon and fits a head."""
@@ -343,6 +346,10 @@ class Stage:
         """A number for one kind of randomness in this stage."""
         return stream(self.seed, name)
 
+    def in_precision(self, precision: Precision) -> Stage:
+        """The same with what was decided for ``training.precision``."""
+        return replace(self, recipe=replace(self.recipe, training=replace(self.recipe.training, precision=precision)))
+
     @property
     def title(self) -> str:
         """How it is announced."""
@@ -406,9 +413,13 @@ def written(stages: list[Stage]) -> Recipe:
 
 
 def unstored(recipe: Recipe) -> Recipe:
-    """The recipe but for what is stored and measured, which changes nothing in a run."""
-    training = replace(recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch", estimate=True)
-    return replace(recipe, training=training)
+    """The recipe but for what is stored and measured, which changes nothing in a run, and what checkpoints state."""
+    return replace(recipe, training=replace(unstored_training(recipe.training), estimate=True))
+
+
+def unstored_training(training: T) -> T:
+    """A training table but for where and how often things are stored, and for the precision."""
+    return replace(training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch", precision="auto")
 
 
 def _shared_encoder(chosen: list[Recipe]) -> Encoder:

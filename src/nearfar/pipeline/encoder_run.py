@@ -56,7 +56,7 @@ from nearfar.pipeline.loaders import (
 )
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import JOURNAL, Measure, Reports, evaluators
-from nearfar.pipeline.plan import Prepared, open_encoder, try_out
+from nearfar.pipeline.plan import Prepared, decided, open_encoder, try_out
 from nearfar.pipeline.zero_shot import zero_shot_rows
 from nearfar.recipe import Recipe, Training, to_toml
 from nearfar.seeds import stream
@@ -202,7 +202,16 @@ class EncoderPlan:
         """The file of a stage's journal."""
         return self.parts[number].journal(JOURNAL)
 
-    def open(self, accelerator: Accelerator, precision: Precision, encoder: str | None = None) -> EncoderRun:
+    @property
+    def encoder(self) -> str:
+        """The name of the encoder."""
+        return self.recipe.encoder.name
+
+    def in_precision(self, precision: Precision) -> EncoderPlan:
+        """The same with what was decided for ``training.precision``."""
+        return replace(self, parts=[stage.in_precision(precision) for stage in self.parts])
+
+    def open(self, accelerator: Accelerator, encoder: str | None = None) -> EncoderRun:
         """Open the encoder, with a class head where some stage trains one, and tokenize the data."""
         data, recipe = self.data, self.recipe
         headed = self.classifies and any(stage.recipe.objective.does.trains_head for stage in self.parts)
@@ -225,7 +234,7 @@ class EncoderPlan:
             names = choose_names(built, data.train.texts[0], rows["train"].labels, dict(data.names), data.classes)
             rows["train"] = with_names(rows["train"], built, names.used, data.classes)
         found = searches(built, data, recipe.data.invalid)
-        run = EncoderRun(self, built, rows, scale, accelerator, precision, found, names=names)
+        run = EncoderRun(self, built, rows, scale, accelerator, found, names=names)
         mapped = [scale.note] if scale is not None and scale.note else []
         mapped += [] if names is None else [names.note]
         run.notes.extend([*mapped, *built.notes, *run.vector_notes(), *run.unused_pooling(), *run.truncation()])
@@ -242,7 +251,6 @@ class EncoderRun:
     """Of train, dev and test, where there are some."""
     scale: Scale | None
     accelerator: Accelerator
-    precision: Precision
     searches: dict[str, EvaluationRows]
     """Dev and test rows as searches of a corpus, where there is one."""
     notes: list[str] = field(default_factory=list)
@@ -348,7 +356,12 @@ class EncoderRun:
             notes += [note] if note else []
         task = TaskLoss(tuple(terms), graded=data.row_type.has_text_scores)
         module = LossModule(
-            self.model, [task], precision=self.precision, weighting=weighting, projection=projection, masked=masked
+            self.model,
+            [task],
+            precision=decided(recipe.training),
+            weighting=weighting,
+            projection=projection,
+            masked=masked,
         )
         return module.to(self.accelerator.device), notes
 
@@ -471,6 +484,7 @@ class EncoderRun:
             joined=data.row_type.has_classes and data.train.shape == "pairs",
             head=None if head is None else head.describe(),
             objective={**asdict(recipe.objective), "weights": sorted(module.objectives.state_dict())},
+            precision=decided(recipe.training),
             versions=versions(),
             task=task,
         )

@@ -31,7 +31,7 @@ from nearfar.pipeline.encoder_run import EncoderPlan, EncoderRun
 from nearfar.pipeline.heads import TrainingRows, cross_validated, fit_to_vectors, unit_vectors
 from nearfar.pipeline.loaders import EVALUATION_BATCH, Rows, evaluation_rows
 from nearfar.pipeline.output import Reports
-from nearfar.pipeline.plan import Messages, open_accelerator
+from nearfar.pipeline.plan import Messages, decided, open_accelerator
 from nearfar.training import CheckpointStore, Journal, Progress, RunFiles, about, fit
 
 FOLDS = 3
@@ -158,7 +158,7 @@ def _fold(run: EncoderRun, inside: list[int], outside: list[int], texts: int) ->
     stages = _shorter(plan, data, texts)
     with tempfile.TemporaryDirectory(prefix="nearfar-estimate-") as folder:
         accelerator = open_accelerator(Path(folder))  # without the trackers of the run
-        part = replace(plan, data=data, parts=stages).open(accelerator, run.precision)
+        part = replace(plan, data=data, parts=stages).in_precision(decided(plan.training)).open(accelerator)
         for number in range(len(stages)):
             prepared = part.prepare(number)
             store = CheckpointStore(Path(folder) / str(number), keep=1)
@@ -246,7 +246,7 @@ class _Baseline:
 
     @classmethod
     def of(cls, run: EncoderRun, split: str | None = None) -> _Baseline:
-        untrained = run.plan.open(run.accelerator, run.precision)
+        untrained = run.plan.open(run.accelerator)
         vectors = {
             name: unit_vectors(untrained.model, untrained.rows[name].table, batch_size=EVALUATION_BATCH)
             for name in ("train", *([] if split is None else [split]))

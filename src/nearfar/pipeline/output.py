@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from nearfar.encoding.model_folder import CARD
-from nearfar.errors import OutputError
+from nearfar.encoding.digests import DIGESTS
+from nearfar.encoding.model_folder import CARD, EXTRAS, HEADS, README
+from nearfar.encoding.pretrained import STAGING
+from nearfar.errors import CheckpointError, OutputError
 from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.files import check_writable, existing_parent, free_bytes, remove
 from nearfar.training import LossModule, Progress, Scores
 from nearfar.training.pcgrad import Conflicts, PairConflicts
 
+Asked = Literal["auto", "fp32", "bf16"]
 MEAN: Any = "mean"
 """The score over all tasks that picks the model."""
 Reports = dict[str, dict[str, Report]]
@@ -113,6 +117,8 @@ RECIPE = "recipe.toml"
 JOURNAL = "journal.jsonl"
 METRICS = "metrics.json"
 STAGES = "stages"
+LEFTOVERS = (STAGING, f".{RECIPE}", f".{METRICS}", f".{HEADS}", f".{DIGESTS}", f".{README}", f".{EXTRAS}", f".{CARD}")
+"""Where files are written before they take their places."""
 
 
 def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[object] = ()) -> bool:
@@ -122,7 +128,7 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
     run ``reads`` are not replaced; whatever else is among them is passed over.
     """
     try:
-        no_folder, filled = out.exists() and not out.is_dir(), out.is_dir() and any(out.iterdir())
+        no_folder, filled = out.exists() and not out.is_dir(), out.is_dir() and bool(_names(out))
     except OSError as cause:
         raise OutputError(f"{out}: the folder cannot be looked at: {cause.strerror}. Choose another --out.") from cause
     if no_folder:
@@ -154,11 +160,22 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
 
 def _holds_run(out: Path) -> bool:
     """Whether a model is in the folder, or a run that has begun; a recipe beside other things may be anybody's."""
-    names = {entry.name for entry in out.iterdir() if not entry.name.startswith((".try-", f".{RECIPE}-"))}
+    names = _names(out)
     began = any(
         name in (CHECKPOINTS, STAGES) or (name.startswith("journal") and name.endswith(".jsonl")) for name in names
     )
     return CARD in names or (RECIPE in names and (began or names == {RECIPE}))
+
+
+def _names(out: Path) -> set[str]:
+    """What is in a folder, but for what a run that was killed has left half written."""
+    return {entry.name for entry in out.iterdir() if entry.name not in LEFTOVERS}
+
+
+def clear_leftovers(out: Path) -> None:
+    """Remove what a run that was killed has left half written."""
+    for name in LEFTOVERS:
+        remove(out / name)
 
 
 def _check_spared(out: Path, reads: Iterable[object]) -> None:
@@ -170,6 +187,22 @@ def _check_spared(out: Path, reads: Iterable[object]) -> None:
                     f"{out}: the run reads {name}, which would be removed with what is in the folder. "
                     "Choose another --out."
                 )
+
+
+def resumed_precision(out: Path, asked: Asked) -> Asked:
+    """The precision that the run in a folder has begun with; an error where the recipe now asks for another."""
+    try:
+        began = tomllib.loads((out / RECIPE).read_text(encoding="utf-8"))["training"]["precision"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return asked
+    if began not in ("fp32", "bf16") or began == asked:
+        return asked
+    if asked != "auto":
+        raise CheckpointError(
+            f'{out}: this run computes in {began}, and training.precision is "{asked}" now. Resume without it, or '
+            "start over with --overwrite."
+        )
+    return "bf16" if began == "bf16" else "fp32"
 
 
 def has_checkpoint(out: Path) -> bool:

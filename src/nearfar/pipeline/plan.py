@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -92,6 +92,11 @@ def open_encoder(
     if one_vector and built.model.native:
         built.model.pooling = class_token(built.tokenizer)
     return built
+
+
+def decided(training: Training) -> Precision:
+    """The precision of a plan that has been told it; fp32 before."""
+    return "bf16" if training.precision == "bf16" else "fp32"
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -277,5 +282,12 @@ class RunPlan(Protocol):
     def journal(self, number: int) -> str:
         """The file of a stage's journal."""
 
-    def open(self, accelerator: Accelerator, precision: Precision, encoder: str | None = None) -> OpenRun:
+    @property
+    def encoder(self) -> str:
+        """The name of the encoder that the first training begins with."""
+
+    def in_precision(self, precision: Precision) -> Self:
+        """The same with what was decided for ``training.precision``."""
+
+    def open(self, accelerator: Accelerator, encoder: str | None = None) -> OpenRun:
         """Open the model; ``encoder`` takes the place of the recipe's."""

@@ -28,9 +28,9 @@ from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.evaluation import PairReport, Report
 from nearfar.pipeline.card import task_model_card, versions
 from nearfar.pipeline.data import in_memory, read_data
-from nearfar.pipeline.defaults import WARMUP, check_keep, plan_stages
+from nearfar.pipeline.defaults import WARMUP, check_keep, plan_stages, unstored_training
 from nearfar.pipeline.output import JOURNAL, MEAN, Reports, evaluators, mean_scores
-from nearfar.pipeline.plan import Prepared, open_encoder, try_out
+from nearfar.pipeline.plan import Prepared, decided, open_encoder, try_out
 from nearfar.pipeline.tasks import (
     PlannedTask,
     build_loss,
@@ -159,7 +159,7 @@ class TasksPlan:
 
     def identity(self, processes: int) -> str:
         """What must be equal for a checkpoint to be continued; how often it is stored does not matter."""
-        plain = replace(self.recipe.training, trackers=(), keep_checkpoints=1, checkpoint_every="epoch")
+        plain = unstored_training(self.recipe.training)
         prints = " ".join(task.data.fingerprint() for task in self.tasks)
         text = task_toml(replace(self.recipe, training=plain))
         return hashlib.sha256(f"{text}\n{prints}\n{processes}".encode()).hexdigest()
@@ -168,7 +168,17 @@ class TasksPlan:
         """The file of the journal."""
         return JOURNAL
 
-    def open(self, accelerator: Accelerator, precision: Precision, encoder: str | None = None) -> TasksRun:
+    @property
+    def encoder(self) -> str:
+        """The name of the encoder."""
+        return self.recipe.encoder.name
+
+    def in_precision(self, precision: Precision) -> TasksPlan:
+        """The same with what was decided for ``training.precision``."""
+        training = replace(self.recipe.training, precision=precision)
+        return replace(self, recipe=replace(self.recipe, training=training))
+
+    def open(self, accelerator: Accelerator, encoder: str | None = None) -> TasksRun:
         """Open the encoder and draw the heads."""
         recipe = self.recipe
         built = open_encoder(recipe.encoder, classes=None, seed=stream(recipe.seed, "head"), name=encoder)
@@ -178,7 +188,7 @@ class TasksPlan:
         network = TaskNetwork(built.model, cards, shared=recipe.shared_layer, dropout=dropout, seed=seed)
         for task in self.tasks:
             center_scores(task, built, network)
-        return TasksRun(self, built, network, accelerator, precision, list(built.notes))
+        return TasksRun(self, built, network, accelerator, list(built.notes))
 
 
 @dataclass(frozen=True)
@@ -189,7 +199,6 @@ class TasksRun:
     built: Built
     network: TaskNetwork
     accelerator: Accelerator
-    precision: Precision
     notes: list[str] = field(default_factory=list)
 
     def opening(self, precision: str) -> str:
@@ -229,7 +238,7 @@ class TasksRun:
         schedule = schedule_of(recipe, self.plan.tasks, epochs)
         loader = MultiTaskLoader(loaders, schedule, mixed_size(recipe))
         learned = recipe.training.weighting == "uncertainty"
-        module = LossModule(self.network, losses, precision=self.precision, uncertainty=learned)
+        module = LossModule(self.network, losses, precision=decided(training), uncertainty=learned)
         module.to(self.accelerator.device)
         if recipe.encoder.frozen:
             freeze_encoder(module)
@@ -303,6 +312,7 @@ class TasksRun:
             native=False,
             normalize=self.built.normalize,
             objective={task.name: task.task.objective.name for task in tasks},
+            precision=decided(self.plan.training),
             versions=versions(),
             task=describe_tasks(cards, shared=recipe.shared_layer),
         )

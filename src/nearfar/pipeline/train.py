@@ -19,7 +19,7 @@ from typing import Literal
 from accelerate import Accelerator
 
 from nearfar.encoding.model_folder import CARD
-from nearfar.encoding.pretrained import exclusive_random
+from nearfar.encoding.pretrained import exclusive_random, width_of
 from nearfar.errors import CheckpointError, Interrupted, NearfarError, OutputError
 from nearfar.evaluation import Report
 from nearfar.evaluation.estimate import Estimate
@@ -36,10 +36,12 @@ from nearfar.pipeline.output import (
     Reports,
     check_output,
     check_room,
+    clear_leftovers,
     has_checkpoint,
     make_folder,
     metrics_of,
     open_output,
+    resumed_precision,
     split_values,
 )
 from nearfar.pipeline.plan import Messages, Prepared, RunPlan, flat, open_accelerator
@@ -138,12 +140,17 @@ def _train(
         claim.take()
     plan = plan_recipe(recipe, data)
     if not check_output(out, resume=resume, overwrite=overwrite, reads=plan.reads()):
+        if main:
+            clear_leftovers(out)
+            _tidy(out, len(plan.earlier))
         messages(f"{out}: this run has finished; there is nothing to resume.")
         return Summary(out, None, {}, plan.metrics)
     accelerator = open_accelerator(out, plan.training.trackers)
     try:
-        precision, reason = choose_precision(plan.training.precision)
-        run = plan.open(accelerator, precision)
+        asked = resumed_precision(out, plan.training.precision) if resume else plan.training.precision
+        precision, reason = choose_precision(asked, width_of(plan.encoder))
+        plan = plan.in_precision(precision)
+        run = plan.open(accelerator)
         messages.notes([*plan.notes, *run.notes])
         for number in reversed(range(plan.stages)):  # whatever one of them refuses, it refuses before the first begins
             prepared = run.prepare(number)
@@ -154,10 +161,10 @@ def _train(
         _open_folder(plan, claim, accelerator, resume=resume)
         if plan.earlier:
             encoder = _train_earlier(plan, out, accelerator, messages, callbacks)
-            run = plan.open(accelerator, precision, encoder=encoder)
+            run = plan.open(accelerator, encoder=encoder)
             prepared = run.prepare(0)
         if main and not has_checkpoint(out):  # else it says already what the run was started with
-            write_atomic(out / RECIPE, plan.recipe_text())
+            _write(out, RECIPE, plan.recipe_text())
         if plan.training.trackers:
             accelerator.init_trackers("nearfar", config=flat(plan.config()))
 
@@ -187,7 +194,7 @@ def _train(
             if before:
                 metrics["untrained"] = before
             with write_errors(out, "the model"):
-                write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+                _write(out, METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
                 run.save(out, prepared.module, reports, metrics)
             _tidy(out, len(plan.earlier))
         estimate = None
@@ -201,7 +208,7 @@ def _train(
             if estimate is not None or run.calibration:
                 metrics |= {} if estimate is None else {"estimate": estimate.to_dict()}
                 with write_errors(out, "the model"):
-                    write_atomic(out / METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+                    _write(out, METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
                     run.describe(out, metrics)
         accelerator.wait_for_everyone()
         untrained = all(progress.kept == 0 for progress in trainings)
@@ -226,9 +233,15 @@ def _open_folder(plan: RunPlan, claim: FolderClaim, accelerator: Accelerator, *,
         if not claim.existed and any(out.iterdir()):  # of another process that has made it meanwhile
             raise OutputError(f"{out}: {TAKEN}")
         open_output(out, resume=resume)
+        clear_leftovers(out)
         if not (out / RECIPE).exists():
-            write_atomic(out / RECIPE, plan.recipe_text())
+            _write(out, RECIPE, plan.recipe_text())
     accelerator.wait_for_everyone()
+
+
+def _write(out: Path, name: str, content: str) -> None:
+    """Write a file of the run; a kill leaves nothing but a file that the next start removes."""
+    write_atomic(out / name, content, out / f".{name}")
 
 
 def _train_earlier(

@@ -294,7 +294,8 @@ class Training:
         int, Key("The batches whose gradients are accumulated for one optimizer step.", at_least=1)
     ] = 1
     precision: Annotated[
-        Literal["auto", "fp32", "bf16"], Key('The number format; "auto" is bf16 if it is faster on the device.')
+        Literal["auto", "fp32", "bf16"],
+        Key('The number format; "auto" is bf16 if the device has units for it and the encoder is wide enough.'),
     ] = "auto"
     evaluate_every: Annotated[
         int | Literal["auto", "epoch"],

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from nearfar.batching import Rows
-from nearfar.errors import CheckpointError, Interrupted, SettingError
+from nearfar.errors import CheckpointError, Interrupted, SettingError, counted
 from nearfar.recipe import Training
 from nearfar.seeds import stream
 from nearfar.training.checkpoints import Checkpoint, CheckpointStore, Journal, tracker_values
@@ -33,6 +34,7 @@ from nearfar.training.optimizer import (
     set_rates,
 )
 from nearfar.training.pcgrad import Combine
+from nearfar.training.precision import bf16_units
 from nearfar.training.step import OptimizerStep, StepResult, StepSettings
 
 FORMAT = 2
@@ -271,7 +273,8 @@ class _Run:
         if self.accelerator.is_main_process:
             state = {
                 **vars(progress), "format": FORMAT, "identity": self.files.identity,
-                "journal": self.files.journal.size(), "precision": self.module.precision,
+                "journal": self.files.journal.size(), "precision": self.module.precision, "units": bf16_units(),
+                "threads": torch.get_num_threads(),
             }  # fmt: skip
             tensors = {"model": dict(self.module.state_dict()), "optimizer": optimizer_tensors(self.optimizer)}
             if order:
@@ -310,12 +313,29 @@ class _Run:
                 "Resume with what it was started with, or start over with --overwrite."
             )
         self.files.journal.rewind(state.pop("journal"))
-        self.module.precision = state.pop("precision", self.module.precision)  # a new measurement might differ
+        self._keep_precision(checkpoint.path, state)
         self.load(checkpoint.tensors["model"])
         restore_optimizer(self.optimizer, checkpoint.tensors.get("optimizer", {}))
         progress = Progress(**state)
         self.message(f"resuming after step {progress.step}, from {checkpoint.path.name}")
         return progress, _order(checkpoint)
+
+    def _keep_precision(self, path: Path, state: dict[str, Any]) -> None:
+        """Go on in the precision of the checkpoint; an error where this machine has no units for it."""
+        began = state.pop("precision", self.module.precision)
+        units, threads = state.pop("units", None), state.pop("threads", None)
+        if began == "bf16" and units is not None and bf16_units() is None:
+            raise CheckpointError(
+                f"{path}: this run computes in bf16 with {units}, and this machine has no bf16 units. Resume it where "
+                "it was started, or on a machine with AMX, AVX512-BF16 or a GPU, or start over with --overwrite."
+            )
+        self.module.precision = began
+        now = torch.get_num_threads()
+        if threads is not None and threads != now:
+            self.message(
+                f"note: the run was computed by {counted(threads, 'thread')} and goes on with {now}, so its last "
+                "digits may be others than without the interruption"
+            )
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         try:
