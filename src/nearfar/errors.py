@@ -150,7 +150,7 @@ def problem_list(problems: Sequence[Problem]) -> str:
         listed += few
         if rest := same[len(few) :]:
             numbers = [f"{problem.line:,}" for problem in rest[:8] if problem.line is not None]
-            more = ", ..." if len(rest) > len(numbers) else ""
+            more = " and more" if len(rest) > len(numbers) else ""
             places = f": {unit_of(rest[0].where)}s {', '.join(numbers)}{more}" if numbers else ""
             listed.append(f"{rest[0].where}: {len(rest):,} more of this kind{places}.")
     lines = [str(problem) for problem in listed[:SHOWN]]

@@ -582,5 +582,17 @@ def test_an_ordinary_classifier_has_no_task_to_export(tmp_path):
     """The message names what was given, and leaves no folder behind."""
     code, _, errors = call("export", "model", "--out", str(tmp_path / "out"))
     assert code != 0
-    assert "trained without [[task]] tables" in errors
+    assert "one task" in errors
+    assert "--to onnx" in errors
     assert not (tmp_path / "out").exists()
+
+
+def test_the_table_of_check_cuts_no_name(folder, monkeypatch):
+    """A label or the name of an encoder in a note can be copied from the screen."""
+    monkeypatch.setenv("COLUMNS", "60")
+    long = "a_very_long_name_of_a_class_that_no_screen_of_sixty_columns_can_hold_in_one_line"
+    rows = [f"{text},{long if label == 'tool' else label}" for text, label in TEXTS]
+    Path("long.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    _, out, _ = call("check", "long.csv", "--encoder", "none")
+    assert "…" not in out
+    assert long in "".join(line.strip("│ ").split("│")[-1].strip() for line in out.splitlines())

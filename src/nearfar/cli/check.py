@@ -67,10 +67,12 @@ def check(
 
 
 def _summary(result: Examination, lengths: dict[str, int] | str | None, encoder: str | None) -> Table:
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table("", "", show_header=False, title=Text(result.source, style="italic"), title_justify="left")
+    table = Table(
+        "", Column(overflow="fold"), show_header=False, title=Text(result.source, style="italic"), title_justify="left"
+    )
     table.add_row("rows", f"{result.rows:,}" + (f", {result.usable:,} usable" if result.usable != result.rows else ""))
     if result.shape:
         shape = {

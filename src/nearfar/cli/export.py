@@ -71,9 +71,9 @@ def export(
         return
     if not holds_tasks(model):
         raise SettingError(
-            f"{model}: --to transformers writes the classifier of one of several tasks, and this model was trained "
-            "without [[task]] tables. Trained with cross-entropy and no encoder.pooling, its folder opens with "
-            "AutoModelForSequenceClassification as it is; --to onnx exports every model."
+            f"{model}: this model has one task, so there is nothing to take apart: --to onnx exports it for use "
+            "without nearfar; its folder opens in SentenceTransformer, and in AutoModelForSequenceClassification if "
+            'it was trained with head.kind = "native".'
         )
     tasks = load_tasks(model)
     export_task(tasks, tasks.card(task).name, out)
