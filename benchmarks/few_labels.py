@@ -8,7 +8,10 @@ are tested on the same texts, so that results pair up by draw: one draw can be 2
     python -m benchmarks.few_labels train          # nearfar; the same
     python -m benchmarks.few_labels table          # what came out, as Markdown
 
-The lines behind RESULTS.md are in benchmarks/few-labels; --results (and --peer of the table) names a file to continue.
+``train --names given`` gives nearfar the names of the classes that are written down here, other variants wrong ones.
+
+The lines behind RESULTS.md are in benchmarks/few-labels, those with given names in nearfar-names.jsonl; --results (and
+--peer of the table) names a file to continue.
 
 Give both sides the same number of threads (OMP_NUM_THREADS=1). Every result is one line of JSON:
 
