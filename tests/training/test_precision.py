@@ -141,6 +141,6 @@ def test_another_number_of_threads_is_told(train, tmp_path: Path, monkeypatch):
 
     train("fp32", resume=True, callbacks=[Listener()])
     assert not any("threads" in line for line in lines)
-    monkeypatch.setattr(loop.torch, "get_num_threads", lambda: 77)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 77)
     train("fp32", resume=True, callbacks=[Listener()])
     assert any("goes on with 77" in line for line in lines)

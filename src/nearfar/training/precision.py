@@ -53,7 +53,8 @@ def bf16_units() -> str | None:
     if torch.cuda.is_available():
         return "bf16 units" if torch.cuda.is_bf16_supported(including_emulation=False) else None
     limit = os.environ.get(ISA, "DEFAULT").upper()
-    if not torch.backends.mkldnn.is_available() or not (limit in ("DEFAULT", "ALL") or _has_bf16(limit)):
+    used: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not used or not (limit in ("DEFAULT", "ALL") or _has_bf16(limit)):
         return None
     return cpu_bf16_units()
 
