@@ -426,3 +426,17 @@ def test_weights_that_are_not_there_are_not_drawn_at_random(broken, lost):
 
     with pytest.raises(EncoderError, match=f"weights are missing from the folder: {lost}"):
         load(broken)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_head_that_transformers_does_not_know_gives_no_labels_there(tiny, tmp_path):
+    """A head drawn at random would give labels without meaning; encoders of other libraries open as before."""
+    saved(tmp_path, tiny("bert"), pooling="mean")
+    with quiet_transformers():
+        with pytest.raises((ValueError, IndexError, RuntimeError)):
+            pipeline("text-classification", str(tmp_path), device="cpu")("a cat")
+        assert AutoModel.from_pretrained(tmp_path).config.num_labels == 0
+        assert AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=4).config.num_labels == 4
+    assert load(tmp_path).predict(["a cat"])[0].label in LABELS
+    close(SentenceTransformer(str(tmp_path)).encode(["a cat"]), load(tmp_path).embed(["a cat"]))
+    assert build(str(tmp_path), classes=("one", "two"), seed=1, pooling=None).model.classes == 2

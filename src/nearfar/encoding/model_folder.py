@@ -121,6 +121,8 @@ def save(
         limit, tokenizer.model_max_length = tokenizer.model_max_length, card.max_length  # for other libraries
         tokenizer.save_pretrained(staging)
         tokenizer.model_max_length = limit
+    if card.labels is not None and not card.native:
+        _name_no_classes(staging / "config.json")
     if extras := _extras(model, objective or {}):
         save_tensors(extras, staging / EXTRAS)
     _write_sentence_transformers(staging, model, card)
@@ -160,6 +162,16 @@ def update(folder: Path, model: TextModel, card: Card, *, readme: str) -> None:
                 save_tensors(extras, temporary)
         write_atomic(folder / README, readme, folder / f".{README}")
         write_atomic(folder / CARD, _json(asdict(card)), folder / f".{CARD}")
+
+
+def _name_no_classes(path: Path) -> None:
+    """Leave a classifier whose head transformers does not know without classes there.
+
+    Otherwise ``pipeline("text-classification")`` would draw a head at random and give its labels with a warning only;
+    without classes it fails.
+    """
+    config = json.loads(path.read_text(encoding="utf-8"))
+    _write_json(path, {**config, "id2label": {}, "label2id": {}})
 
 
 def read_card(folder: Path) -> Card | None:
