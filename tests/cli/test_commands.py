@@ -412,6 +412,24 @@ def test_many_classes_have_a_list_of_confusions(tmp_path):
     assert ["class", "24", "-", "-", "-", "0"] in shown
 
 
+def test_of_many_classes_a_training_shows_the_weakest_with_their_whole_names():
+    from rich.console import Console
+
+    from nearfar.cli.tables import report_table
+    from nearfar.evaluation import class_report
+
+    names = tuple(f"a_class_with_quite_a_long_name_and_the_number_{number:02}" for number in range(30))
+    truth = np.arange(30)
+    report = class_report(truth, np.where(truth < 5, 29, truth), names)
+    narrow, broad = io.StringIO(), io.StringIO()
+    Console(file=narrow, width=60).print(report_table(report, "test", most=6))
+    Console(file=broad, width=120).print(report_table(report, "test", most=6))
+    assert "…" not in narrow.getvalue()
+    scores, _, _ = broad.getvalue().partition("accuracy")
+    assert "test; the 6 of 30 classes with the lowest F1" in scores
+    assert [name in scores for name in names] == [number < 5 or number == 29 for number in range(30)]
+
+
 def test_files_of_offices_are_read_by_the_commands(tmp_path):
     """Windows-1252 by detection and by name, the same rows as from UTF-8."""
     content = "sep=;\ntext;label\nGröße;a\nnée;b\n;\n"

@@ -26,11 +26,18 @@ CONFUSIONS = 15
 
 
 def report_table(
-    report: Report | ClusterReport | ScopeReport, title: str, *, before: Mapping[str, float] | None = None
+    report: Report | ClusterReport | ScopeReport,
+    title: str,
+    *,
+    before: Mapping[str, float] | None = None,
+    most: int | None = None,
 ) -> RenderableType:
-    """The scores of an evaluation as a table, ``before`` with those of the untrained encoder."""
+    """The scores of an evaluation as a table, ``before`` with those of the untrained encoder.
+
+    Of more than ``most`` classes, those with the lowest F1 are shown.
+    """
     if isinstance(report, ClassReport | MultiLabelReport):
-        return class_table(report, title)
+        return class_table(report, title, most=most)
     names = ["value"] if before is None else ["trained", "untrained"]
     table = Table("score", *(Column(name, justify="right") for name in names))
     for name, value in report.scores.items():
@@ -67,10 +74,16 @@ def _thresholds(report: MultiLabelReport) -> str:
     return f"a label applies from the probability {value} on{chosen}"
 
 
-def class_table(report: ClassReport | MultiLabelReport, title: str) -> RenderableType:
+def class_table(report: ClassReport | MultiLabelReport, title: str, *, most: int | None = None) -> RenderableType:
     """Scores of all classes, of each class, and the confusion matrix; of many classes the most frequent confusions."""
-    scores = Table("class", *(Column(name, justify="right") for name in ("precision", "recall", "F1", "texts")))
-    for name, row in report.per_class.items():
+    numbers = (Column(name, justify="right") for name in ("precision", "recall", "F1", "texts"))
+    scores = Table(Column("class", overflow="fold"), *numbers)
+    classes = list(report.per_class.items())
+    if most is not None and len(classes) > most:
+        tested = [entry for entry in classes if entry[1]["texts"]]
+        classes = sorted(tested, key=lambda entry: entry[1]["f1"])[:most]
+        title += f"; the {len(classes)} of {len(report.per_class)} classes with the lowest F1"
+    for name, row in classes:
         figures = [f"{row[key]:.4f}" if row["texts"] else "-" for key in ("precision", "recall", "f1")]
         scores.add_row(Text(name), *figures, f"{row['texts']:,}")
     scores.add_section()
@@ -100,7 +113,8 @@ def _confusions(report: ClassReport) -> list[RenderableType]:
     )
     if not errors:
         return []
-    table = Table("true class", "predicted", Column("texts", justify="right"))
+    names = (Column(name, overflow="fold") for name in ("true class", "predicted"))
+    table = Table(*names, Column("texts", justify="right"))
     for count, true, predicted in errors[:CONFUSIONS]:
         table.add_row(Text(report.classes[true]), Text(report.classes[predicted]), f"{-count:,}")
     more = f"; {len(errors) - CONFUSIONS:,} more are not shown" if len(errors) > CONFUSIONS else ""

@@ -134,14 +134,14 @@ def train(
 
 def show_summary(summary: Summary, console: Console) -> None:
     """Print the scores of a finished run, which weights were kept, and what to do next."""
-    from nearfar.cli.tables import report_table, task_table
+    from nearfar.cli.tables import SHOWN, report_table, task_table
 
     one_task = "" in summary.metrics
     for split, reports in summary.reports.items():
         if one_task:
             report = summary.report(split)
             before = summary.before.get(split)
-            console.print(report_table(report, f"{split}: {report.rows:,} rows", before=before))
+            console.print(report_table(report, f"{split}: {report.rows:,} rows", before=before, most=SHOWN))
         else:
             console.print(task_table(split, reports, summary.metrics))
     if summary.estimate is not None:
