@@ -318,16 +318,17 @@ def bombs(folder: Path) -> dict[str, tuple[str, ...]]:
     add("letters.txt", (b"x" * 9_000_000 + b"\n") * 2, "embed", "toy", "letters.txt", "--out", "out.npy")
     add("columns.csv", b",".join(b"c%d" % number for number in range(400_000)) + b"\n1\n")
     add("keys.jsonl", b"\n".join(b'{"text": "a", "k%d": 1}' % number for number in range(100_000)))
-    pq.write_table(pa.table({"text": ["word " * 200_000] * 2_000}), folder / "dictionary.parquet")
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), ["word " * 200_000])  # 2 GB
+    pq.write_table(pa.table({"text": repeated}), folder / "dictionary.parquet", store_schema=False)
     add("dictionary.parquet", None)
-    pq.write_table(pa.table({"text": ["word " * 2_000] * 60_000}), folder / "plain.parquet", use_dictionary=False,
+    pq.write_table(pa.table({"text": ["word " * 2_000] * 20_000}), folder / "plain.parquet", use_dictionary=False,
                    compression="zstd")  # fmt: skip
     add("plain.parquet", None)
     with (
         zipfile.ZipFile(folder / "zip.xlsx", "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("xl/workbook.xml", "w", force_zip64=True) as entry,
     ):
-        for _ in range(300):
+        for _ in range(60):
             entry.write(b" " * 2**22)
     add("zip.xlsx", None)
     return made
