@@ -48,6 +48,8 @@ class Workshop:
             values = {**case.values}
             if case.commands[0].words[0] == "train":
                 values["training"] = {**values.get("training", {}), "checkpoint_every": 1}
+                if "task" not in values:  # what is stopped in the estimate is complete without it
+                    values["training"]["estimate"] = False
             (folder / ASKED).write_text(as_toml(values), encoding="utf-8")
         return folder
 

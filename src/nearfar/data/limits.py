@@ -10,7 +10,7 @@ WHOLE = 50
 """A source that is held in memory before its first row, a .json file or standard input, may have so many times more."""
 EXPANSION = 100
 """How many times larger than a compressed file its content may be; texts shrink to a third or a tenth."""
-FREE = 100 * 2**20
+FREE = 32_000_000
 """Bytes that the content of any compressed file may have, however small the file is."""
 
 LIFT = "lift all limits with data.large (--large)"
@@ -27,7 +27,7 @@ class TooLargeError(Exception):
     def problem(self) -> tuple[str, str]:
         """Message and remedy."""
         most = max(FREE, EXPANSION * self.size)
-        message = f"the file has {_bytes(self.size)}, and its content more than {_bytes(most)}"
+        message = f"{_bytes(self.size)} of the file have more than {_bytes(most)} of content"
         return message, f"Check where it comes from; {LIFT} if it is meant to be so large."
 
 

@@ -62,9 +62,9 @@ class _Unpacked(io.RawIOBase):
     ``GzipFile`` as an iterator loses the last block before an error, and with it the line number.
     """
 
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self._file, self._limits = gzip.GzipFile(path), limits
-        self._size, self._content = path.stat().st_size, 0
+    def __init__(self, packed: BinaryIO, limits: Limits) -> None:
+        self._raw, self._limits, self._content = packed, limits, 0
+        self._file = gzip.GzipFile(fileobj=packed)
 
     def readable(self) -> bool:
         return True
@@ -74,11 +74,13 @@ class _Unpacked(io.RawIOBase):
         content = self._file.read1(len(view))
         view[: len(content)] = content
         self._content += len(content)
-        self._limits.check_expansion(self._size, self._content)
+        # what has been read of the file so far: a small part with a huge content is refused before all is read
+        self._limits.check_expansion(self._raw.tell(), self._content)
         return len(content)
 
     def close(self) -> None:
         self._file.close()
+        self._raw.close()
         super().close()
 
 
@@ -86,7 +88,7 @@ def open_bytes(path: Path, issues: Issues, limits: Limits) -> BinaryIO | None:
     """The bytes of a file, decompressed if its name ends in ``.gz``; None after reporting why it cannot be opened."""
     try:
         if path.suffix.lower() == ".gz":
-            return cast(BinaryIO, io.BufferedReader(_Unpacked(path, limits), 1 << 16))
+            return cast(BinaryIO, io.BufferedReader(_Unpacked(path.open("rb"), limits), 1 << 16))
         return path.open("rb")
     except OSError as error:
         report_unreadable(error, issues)
