@@ -74,7 +74,7 @@ def test_names_that_fit_their_texts_join_the_training_and_the_card_says_so(tmp_p
     out = tmp_path / "model"
     messages = run(out, NAMES)
     (note,) = messages.of("note: class names")
-    assert note.startswith("note: class names: used for 2 of 2 classes; fit to the labeled texts ")
+    assert note.startswith("note: class names: used for 2 of 2 classes (fit ")
     assert weights(out) != weights(unnamed)
     assert f"`tool`: {NAMES['tool']}." in (out / "README.md").read_text(encoding="utf-8")
     assert messages.of("rows: train 16; 2 classes")
@@ -100,7 +100,7 @@ def test_names_of_other_classes_are_rejected_and_change_nothing(tmp_path, unname
     swapped = dict(zip(NAMES, reversed(NAMES.values()), strict=True))
     out = tmp_path / "model"
     (note,) = run(out, swapped).of("note: class names")
-    assert note.startswith("note: class names: not used; fit to the labeled texts -")
+    assert note.startswith("note: class names: not used, they fit the labeled texts no better than random words (fit -")
     assert note.endswith(f"and {LEAST_FIT} are needed")
     assert weights(out) == weights(unnamed)
     assert "Class names" not in (out / "README.md").read_text(encoding="utf-8")

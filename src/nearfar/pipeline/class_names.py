@@ -174,14 +174,14 @@ class ChosenNames:
     @property
     def note(self) -> str:
         """The decision and its figures, in one sentence."""
-        figures = f"fit to the labeled texts {self.fit:.1f} standard deviations above words at random"
+        fit = f"fit {self.fit:.1f}, at least {LEAST_FIT} needed"
         if self.fit < LEAST_FIT:
-            return f"class names: not used; {figures}, and {LEAST_FIT} are needed"
-        figures += f", they tell texts apart {self.share:.2f} as well as other texts do"
+            return f"class names: not used, they fit the labeled texts no better than random words ({fit})"
+        figures = f"{fit}; share {self.share:.2f}, at least {LEAST_SHARE} needed"
         if not self.used:
-            return f"class names: not used; {figures}, and {LEAST_SHARE} is needed"
+            return f"class names: not used, they tell the texts apart less well than other texts do ({figures})"
         number = len(self.used) + len(self.left_out)
-        line = f"class names: used for {len(self.used)} of {counted(number, 'class', 'classes')}; {figures}"
+        line = f"class names: used for {len(self.used)} of {counted(number, 'class', 'classes')} ({figures})"
         if not self.left_out:
             return line
         some = ", ".join(f"{phrases[0]!r}" for phrases in list(self.left_out.values())[:SHOWN])

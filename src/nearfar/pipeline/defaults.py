@@ -27,7 +27,7 @@ LEAST_STEPS = 80
 """Steps of other objectives of classes, whose heads and centers begin at random: docs/why/defaults.md."""
 ONE_BATCH_STEPS = 6
 """Steps of a data set that is smaller still, so that one batch holds all of it."""
-LANGUAGE_MODEL_STEPS = {FEW_STEPS: 80, LEAST_STEPS: 160, ONE_BATCH_STEPS: 30, 1: 80}
+LANGUAGE_MODEL_STEPS = {FEW_STEPS: 80, LEAST_STEPS: 160, ONE_BATCH_STEPS: 80, 1: 80}
 """The same on a language model, whose vectors have to learn more than those of a sentence encoder."""
 FEW_RATE = 1e-4
 """The learning rate for few labeled texts; twice as much in short runs that compare texts of a class."""
