@@ -93,8 +93,7 @@ def page(results: Results) -> str:
         "the command line or the loader that users call.", "",
         *rows(results), "",
         "Stopped runs are trained without the estimate at their end (`training.estimate`): a run that is stopped while",
-        "it is computed has its model, and stays without the estimate. Two runs of this table were stopped there; their",
-        "`metrics.json` differs, their weights do not.", "",
+        "the estimate is computed keeps its model, and stays without the estimate.", "",
         f"Measured on {time.strftime('%Y-%m-%d')} at commit {commit.stdout.strip() or 'unknown'}; "
         f"{cpu()[0]}, {cores()} cores.", "",
         "`make torture TORTURE=\"--minutes 60\"` repeats it; [SECURITY.md](../SECURITY.md) has the promises.", "",
