@@ -101,7 +101,7 @@ def test_names_of_other_classes_are_rejected_and_change_nothing(tmp_path, unname
     out = tmp_path / "model"
     (note,) = run(out, swapped).of("note: class names")
     assert note.startswith("note: class names: not used, they fit the labeled texts no better than random words (fit -")
-    assert note.endswith(f"and {LEAST_FIT} are needed")
+    assert note.endswith(f"at least {LEAST_FIT} needed)")
     assert weights(out) == weights(unnamed)
     assert "Class names" not in (out / "README.md").read_text(encoding="utf-8")
 
