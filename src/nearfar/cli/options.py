@@ -48,7 +48,9 @@ Large = Annotated[
 ]
 CorpusText = Annotated[str | None, typer.Option("--corpus-text", help="Column with the text in the corpus.")]
 
-Encoder = Annotated[str | None, typer.Option(help="minilm, toy, a folder, or an id on the Hugging Face hub.")]
+Encoder = Annotated[
+    str | None, typer.Option(help="minilm, toy, a folder or an id on the Hugging Face hub; to compare: a,b or auto.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Texts computed at once.")]
 Device = Annotated[

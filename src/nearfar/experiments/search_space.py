@@ -57,6 +57,8 @@ class Prepared:
     row_type: RowType
     default: str
     """What ``nearfar train`` would take."""
+    notes: tuple[str, ...] = ()
+    """Why the encoder was chosen, where it was left open."""
 
 
 def contenders_for(row_type: RowType, rows: int, *, classes: int = 0, fixed: Collection[str] = ()) -> Ways:
@@ -99,6 +101,7 @@ def prepare(request: Request) -> Prepared:
     layout = {key: value for key, value in columns.items() if key != "invalid"}
     records = read(request.file, Layout(**layout), invalid=table.invalid)
     row_type = _row_type(records, compares=request.vectors)
+    shared, notes = _with_encoder(shared, records)
     _check_rows(records, row_type, request.folds, table.invalid)
     if request.metric not in ("auto", *row_type.metrics):
         raise SettingError(
@@ -116,7 +119,7 @@ def prepare(request: Request) -> Prepared:
     )
     contenders = tuple(Contender(name, _laid_over(shared, values), values, None, {}) for name, values in ways.items())
     study = Study(Path.cwd() / "tune.toml", WHERE, settings, (table,), contenders)
-    return Prepared(request, plan_study(study), row_type, next(iter(ways)))
+    return Prepared(request, plan_study(study), row_type, next(iter(ways)), notes)
 
 
 def _check(request: Request) -> None:
@@ -159,6 +162,18 @@ def _settings(request: Request) -> tuple[Values, Values]:
         raise RecipeError(problems)
     build_recipe({"data": {"train": "-"}}, request.settings, where=WHERE)  # says what is wrong with a flag
     return shared, columns
+
+
+def _with_encoder(shared: Values, records: Records) -> tuple[Values, tuple[str, ...]]:
+    """The shared recipe with the best of several encoders, where it leaves the encoder open, and why."""
+    from nearfar.pipeline.encoder_choice import choose_encoder, is_open
+
+    if not is_open(str(shared.get("encoder", {}).get("name", ""))):
+        return shared, ()
+    data = {**shared["data"], "train": "memory:train"}
+    plan = choose_encoder(build_recipe({**shared, "data": data}, where=WHERE), records)
+    notes = tuple(note for note in plan.notes if note.startswith("encoder"))
+    return with_key(shared, "encoder.name", plan.recipe.encoder.name), notes
 
 
 def _laid_over(shared: Values, values: Values) -> Values:

@@ -83,6 +83,8 @@ def tune(
         if not over:
             forget_failed(out, plan)
         race = Race(prepared, watcher, executor, clock, state)
+        for note in prepared.notes:
+            watcher.message(f"note: {note}")
         watcher.message(_opening(prepared, over=over))
         watcher.begin(runner.done(), len(prepared.planned.trials))
         try:

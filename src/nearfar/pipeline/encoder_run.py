@@ -83,13 +83,17 @@ def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
         rows = {**rows, recipe.data.train: zero_shot_rows(recipe, rows)}
     read = read_data(recipe, rows)
     check_targets(read)
-    stages, notes = plan_stages(recipe, read)
-    notes += _row_weights(read, stages)
-    names = class_names(recipe, stages[-1].recipe, read)
+    return _plan(recipe, read)
+
+
+def _plan(recipe: Recipe, data: RunData) -> EncoderPlan:
+    stages, notes = plan_stages(recipe, data)
+    notes += _row_weights(data, stages)
+    names = class_names(recipe, stages[-1].recipe, data)
     if names:
-        read = replace(read, names=names)
+        data = replace(data, names=names)
         stages = [_with_names(stage, names) for stage in stages]
-    return EncoderPlan(recipe, read, stages, [*read.notes, *notes])
+    return EncoderPlan(recipe, data, stages, [*data.notes, *notes])
 
 
 def _with_names(stage: Stage, names: Names) -> Stage:
@@ -165,6 +169,11 @@ class EncoderPlan:
         stages = [stage.recipe.objective.does for stage in self.parts]
         heads = self.classifies and any(does.trains_head for does in stages)
         return heads and any(does.text_vector for does in stages)
+
+    def with_encoder(self, name: str) -> EncoderPlan:
+        """The same rows with another encoder; what the recipe leaves open is chosen again."""
+        recipe = replace(self.given, encoder=replace(self.given.encoder, name=name))
+        return _plan(recipe, self.data)
 
     def reads(self) -> list[object]:
         """The files and folders that the run reads, among other values."""

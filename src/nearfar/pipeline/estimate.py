@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ BASELINE_ROWS = 5_000
 """Up to so many training texts a head is fitted to the untrained encoder."""
 SLOW = 10.0
 """Seconds from which on every fold is reported."""
+Part: TypeAlias = tuple[list[int], list[int]]
+"""The rows that a fold trains on, and those that it predicts."""
 CLASS, ENCODER = "most frequent class", "untrained encoder"
 
 
@@ -92,7 +94,7 @@ def estimate_quality(
     return replace(found.estimate("cross-validation", plan.recipe.seed), folds=len(parts))
 
 
-def _parts(train: Records, seed: int) -> list[tuple[list[int], list[int]]] | None:
+def _parts(train: Records, seed: int) -> list[Part] | None:
     """Rows to train on and to predict; None where there are too few. A class is never without a row to train on."""
     if len(set(train.normalized_texts())) < LEAST:
         return None
@@ -107,7 +109,7 @@ def _parts(train: Records, seed: int) -> list[tuple[list[int], list[int]]] | Non
 
 
 def _cross_validated(
-    run: EncoderRun, parts: Sequence[tuple[list[int], list[int]]], texts: int, messages: Messages
+    run: EncoderRun, parts: Sequence[Part], texts: int, messages: Messages
 ) -> tuple[Predictions, list[HeldOut]]:
     """What the models of the folds predict for the texts that they were not trained on."""
     plan = run.plan
@@ -116,7 +118,7 @@ def _cross_validated(
     truth = _truth(run.rows["train"], plan.data.train)
     predicted, beside, held = list[Predicted](), list[Predicted](), list[HeldOut]()
     for number, (inside, outside) in enumerate(parts, start=1):
-        part = _fold(run, inside, outside, texts)
+        part = _fold(plan, (inside, outside), texts)
         predicted.append(predictions_of(part, "test", part.thresholds))
         held += [part.held_out("test", by="folds")] if run.calibrates else []
         beside.append(baseline.predict(np.array(inside), np.array(outside)))
@@ -137,7 +139,7 @@ def _calibrate(run: EncoderRun, trainings: Sequence[Progress], messages: Message
     seconds = sum(progress.seconds for progress in trainings)
     messages(f"calibrating probabilities: {len(parts)} folds, {about(seconds)}; --no-estimate leaves it out")
     texts = _budget(run, trainings)
-    run.calibrate(HeldOut.join([_fold(run, *part, texts).held_out("test", by="folds") for part in parts]))
+    run.calibrate(HeldOut.join([_fold(run.plan, part, texts).held_out("test", by="folds") for part in parts]))
 
 
 def _budget(run: EncoderRun, trainings: Sequence[Progress]) -> int:
@@ -150,24 +152,42 @@ def _budget(run: EncoderRun, trainings: Sequence[Progress]) -> int:
     return texts // FOLDS
 
 
-def _fold(run: EncoderRun, inside: list[int], outside: list[int], texts: int) -> EncoderRun:
-    """The run of a model that is trained on the texts inside, with about ``texts`` of them; the others are its test."""
-    plan = run.plan
+def fold_accuracy(plan: EncoderPlan) -> float:
+    """The accuracy of short trainings on texts that they were trained without: of a plan that has not been run."""
+    parts, n = fold_parts(plan) or [], len(plan.data.train)
+    truth: dict[int, bool] = {}
+    steps = sum(-(-n // (stage.recipe.batches.size or n)) * (stage.recipe.training.epochs or 1) for stage in plan.parts)
+    texts = steps * min(n, plan.recipe.batches.size or n) // FOLDS
+    for part in parts:
+        run = _fold(plan, part, texts)
+        predicted = predictions_of(run, "test", run.thresholds)
+        truth |= dict(zip(part[1], (predicted == run.rows["test"].labels).tolist(), strict=True))
+    return float(np.mean(list(truth.values())))
+
+
+def fold_parts(plan: EncoderPlan) -> list[Part] | None:
+    """The rows that each fold trains on and predicts; None where there are too few."""
+    return _parts(plan.data.train, plan.recipe.seed)
+
+
+def _fold(plan: EncoderPlan, part: Part, texts: int) -> EncoderRun:
+    """The run of a model that is trained on the first rows, with about ``texts`` texts; the others are its test."""
+    inside, outside = part
     train = plan.data.train
     data = replace(plan.data, train=train.take(inside), dev=None, test=train.take(outside))
     stages = _shorter(plan, data, texts)
     with tempfile.TemporaryDirectory(prefix="nearfar-estimate-") as folder:
         accelerator = open_accelerator(Path(folder))  # without the trackers of the run
-        part = replace(plan, data=data, parts=stages).in_precision(decided(plan.training)).open(accelerator)
+        run = replace(plan, data=data, parts=stages).in_precision(decided(plan.training)).open(accelerator)
         for number in range(len(stages)):
-            prepared = part.prepare(number)
+            prepared = run.prepare(number)
             store = CheckpointStore(Path(folder) / str(number), keep=1)
             files = RunFiles(store=store, journal=Journal(None), identity=prepared.identity, finish=True)
             progress = fit(prepared.module, prepared.loader, prepared.settings, files, accelerator=accelerator)
             if progress.interrupted:
                 raise Interrupted("the estimate was interrupted.")
-        part.fit_head()
-    return part
+        run.fit_head()
+    return run
 
 
 def _shorter(plan: EncoderPlan, data: RunData, texts: int) -> list[Stage]:

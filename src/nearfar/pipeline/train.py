@@ -25,6 +25,7 @@ from nearfar.evaluation import Report
 from nearfar.evaluation.estimate import Estimate
 from nearfar.files import FolderClaim, write_atomic, write_errors
 from nearfar.pipeline.defaults import unstored
+from nearfar.pipeline.encoder_choice import choose_encoder, is_open
 from nearfar.pipeline.encoder_run import EncoderRun, plan_encoder_run
 from nearfar.pipeline.estimate import estimate_quality
 from nearfar.pipeline.output import (
@@ -90,7 +91,9 @@ class Summary:
 
 def plan_recipe(recipe: Recipe | TaskRecipe, data: object = None) -> RunPlan:
     """The plan of a plain recipe or of one with tasks; ``data`` in memory takes the place of its files."""
-    return plan_task_run(recipe, data) if isinstance(recipe, TaskRecipe) else plan_encoder_run(recipe, data)
+    if isinstance(recipe, TaskRecipe):
+        return plan_task_run(recipe, data)
+    return choose_encoder(recipe, data) if is_open(recipe.encoder.name) else plan_encoder_run(recipe, data)
 
 
 def train(

@@ -132,11 +132,17 @@ class Data:
     ] = False
 
 
+ENCODER_NAME = Key(
+    'A short name, a model folder, or a name on the Hugging Face Hub; several with commas, or "auto" for all that are '
+    "installed or cached, are compared on the training texts."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
     """The pretrained model that computes the embeddings of texts."""
 
-    name: Annotated[str, Key("A short name, a model folder, or a name on the Hugging Face Hub.")] = "minilm"
+    name: Annotated[str, ENCODER_NAME] = "minilm"
     max_length: Annotated[
         int | None,
         Key("The tokens at which a text is truncated; unset means the encoder's own limit, at most 512.", at_least=2),
