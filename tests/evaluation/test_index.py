@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,16 @@ def test_the_same_model_from_another_folder_is_accepted_and_another_one_refused(
         trained.search("a saw", SearchIndex.load(saved))
     with pytest.raises(DataError, match="made with another model"):
         encoder.search("a saw", trained.index(TEXTS))
+
+
+def test_what_vectors_do_not_depend_on_does_not_matter(encoder: nearfar.Encoder, saved: Path):
+    others = [copy(encoder.model_), copy(encoder.model_)]
+    others[0].card = replace(encoder.model_.card, precision="bf16", task={"kind": "pairs"})
+    others[1].card = replace(encoder.model_.card, max_length=7)
+    index = SearchIndex.load(saved)
+    index.check(others[0])
+    with pytest.raises(DataError, match="made with another model"):
+        index.check(others[1])
 
 
 @pytest.mark.parametrize("name", ["documents.jsonl", "vectors.npy"])

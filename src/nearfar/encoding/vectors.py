@@ -39,6 +39,10 @@ ORIGIN = {
 """What must be the same for a file to be continued, and its name in messages."""
 
 
+READ = ("pooling", "max_length", "native", "normalize", "joined", "transform")
+"""What the vectors depend on in the card of a model; later versions may add fields that they do not depend on."""
+
+
 def header(shape: tuple[int, int]) -> bytes:
     """The first bytes of a .npy file of float32 rows, the same that ``numpy.save`` writes."""
     buffer = io.BytesIO()
@@ -54,7 +58,7 @@ def fingerprint(model: Model) -> dict[str, str]:
         weights.update(tensor.detach().float().cpu().contiguous().numpy().reshape(-1).data)
     config = model.model.network.config.to_dict()
     elsewhere = ("_name_or_path", "transformers_version")
-    card = {key: value for key, value in asdict(model.card).items() if key not in ("objective", "versions", "format")}
+    card = {key: value for key, value in asdict(model.card).items() if key in READ}
     settings = [{key: value for key, value in config.items() if key not in elsewhere}, card]
     vocabulary = (
         model.tokenizer.get_vocab()
