@@ -394,6 +394,25 @@ def test_texts_of_users_are_printed_as_they_are(folder, tmp_path):
     assert all(row["label"] in out for row in rows)
 
 
+@pytest.mark.parametrize(("length", "matrix"), [(1, True), (12, False)])
+def test_a_matrix_is_printed_only_where_names_of_classes_are_not_cut(length, matrix):
+    """Twelve classes with short names fit into 80 characters; with long names they are a list of confusions."""
+    from rich.console import Console
+
+    from nearfar.cli.tables import class_table
+    from nearfar.evaluation.classification import class_report
+
+    classes = tuple(chr(97 + place) * length for place in range(12))
+    truth = np.arange(24) % 12
+    report = class_report(truth, np.roll(truth, 1), classes)
+    printed = io.StringIO()
+    Console(file=printed, width=80).print(class_table(report, "title"))
+    assert ("confusion matrix" in printed.getvalue()) == matrix
+    assert ("most frequent confusions" in printed.getvalue()) == (not matrix)
+    assert all(name in printed.getvalue() for name in classes)
+    assert "…" not in printed.getvalue()
+
+
 def test_many_classes_have_a_list_of_confusions(tmp_path):
     """In place of a matrix that nobody can read; classes without texts have no scores of 0."""
     from rich.console import Console

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
@@ -20,7 +21,9 @@ from nearfar.evaluation import (
 from nearfar.evaluation.out_of_scope import ScopeReport
 
 SHOWN = 20
-"""The most classes of a confusion matrix that is printed."""
+"""The most classes whose scores are printed after a training."""
+WIDEST = 80
+"""The most characters in a line of a confusion matrix that is printed: names of classes are not cut."""
 CONFUSIONS = 15
 """The most confusions that are listed."""
 
@@ -92,7 +95,7 @@ def class_table(report: ClassReport | MultiLabelReport, title: str, *, most: int
     heading = Text(title, style="italic")
     if isinstance(report, MultiLabelReport):
         return Group(heading, scores, Text(_thresholds(report)))
-    if len(report.classes) > SHOWN:
+    if _matrix_width(report) > WIDEST:
         return Group(heading, scores, *_confusions(report))
     confusion = Table("", *(Column(Text(name), justify="right") for name in report.classes))
     for place, name in enumerate(report.classes):
@@ -101,6 +104,15 @@ def class_table(report: ClassReport | MultiLabelReport, title: str, *, most: int
         confusion.add_row(Text(name), *cells)
     legend = Text("confusion matrix: rows are true classes, columns predictions", style="italic")
     return Group(heading, scores, legend, confusion)
+
+
+def _matrix_width(report: ClassReport) -> int:
+    """The characters in a line of the confusion matrix: each column has the width of its name, and a frame of three."""
+    names = [
+        max(cell_len(name), len(str(max(column))))
+        for name, column in zip(report.classes, zip(*report.confusion, strict=True), strict=True)
+    ]
+    return 1 + sum(width + 3 for width in (max(map(cell_len, report.classes)), *names))
 
 
 def _confusions(report: ClassReport) -> list[RenderableType]:
