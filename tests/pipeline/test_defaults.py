@@ -11,7 +11,7 @@ from nearfar.encoding import build, load
 from nearfar.encoding.pretrained import stated_pooling
 from nearfar.errors import SettingError
 from nearfar.pipeline import train as train_recipe
-from nearfar.pipeline.defaults import FEW_RATE, LEAST_STEPS, NATIVE_HEAD, POOLED_HEAD, RATE
+from nearfar.pipeline.defaults import APART_RATE, FEW_RATE, LEAST_STEPS, NATIVE_HEAD, POOLED_HEAD, RATE
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.recipe import Recipe, build_recipe
 from nearfar.training import read_journal
@@ -176,6 +176,13 @@ def test_few_pairs_and_plain_texts_train_a_language_model_and_spare_a_sentence_e
     if name == "mirror":
         published = chosen(0, language_model, rows=rows, objective={"name": name, "preset": "as-published"}).training
         assert (published.epochs, published.learning_rate) == (1, 2e-5)
+
+
+def test_texts_that_can_only_be_moved_apart_are_moved_little(sentence_encoder):
+    """Each class has one text, so that no objective that compares texts of a class has anything to bring together."""
+    rows = [{"text": f"text {number}", "label": f"c{number}"} for number in range(20)]
+    recipe = chosen(0, sentence_encoder, rows=rows, objective={"name": "contrastive"})
+    assert recipe.training.learning_rate == APART_RATE
 
 
 def test_settings_of_the_user_win():

@@ -31,6 +31,8 @@ LANGUAGE_MODEL_STEPS = {FEW_STEPS: 80, LEAST_STEPS: 160, ONE_BATCH_STEPS: 80, 1:
 """The same on a language model, whose vectors have to learn more than those of a sentence encoder."""
 FEW_RATE = 1e-4
 """The learning rate for few labeled texts; twice as much in short runs that compare texts of a class."""
+APART_RATE = 3e-5
+"""The learning rate where no two texts share a class: texts are then only moved apart, and a low rate is best."""
 LONGER = 10
 """Steps from which on a run is longer: docs/why/few-shot-defaults.md has the comparison."""
 CENTER_CLASSES, CENTER_TEXTS = 10, 100
@@ -271,6 +273,8 @@ def _training(recipe: Recipe, does: Capabilities, data: RunData, batches: Batche
         rate = FEW_RATE
     if compares and min(steps, training.max_steps or steps) < LONGER:
         rate = 2 * FEW_RATE
+    if compares and max(class_sizes(data.train).values(), default=0) < 2:
+        rate = APART_RATE
     rate = defaults.learning_rate or rate
     if language_model and not has_head and len(data.train) <= FEW_ROWS:
         rate = FEW_RATE
