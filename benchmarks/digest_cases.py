@@ -383,6 +383,14 @@ def _commands() -> Iterator[Case]:
     yield _simple("evaluate/suite", *suites)
     corpus, queries = f"{DATA}/corpus.jsonl", f"{DATA}/ranking.jsonl"
     yield _simple("search", _call("search", "toy", corpus, queries, "--top", "4", "--out", "found.jsonl"))
+    yield _simple(
+        "index",
+        _call("index", "toy", corpus, "--out", "index"),
+        _call("search", "toy", "index", queries, "--top", "4", "--out", "found.jsonl"),
+    )
+    fitted = _classifier("extend", {"objective": {"name": "supcon"}})
+    more = (_call("extend", "model", f"{DATA}/texts.jsonl", "--out", "extended"),)
+    yield Case(fitted.name, (*fitted.commands, *more), fitted.values)
     near = ("--positions", "1-8", "--per-anchor", "2")
     rows = ("mine", "toy", f"{DATA}/positives.jsonl")
     yield _simple(

@@ -251,7 +251,7 @@ def test_a_whitened_folder_opens_everywhere_to_the_same_cosines(tmp_path, flags,
 
     assert f"saved to {out}" in errors
     assert width is None or vectors.shape[1] == width
-    np.testing.assert_allclose(vectors @ vectors.T, other @ other.T, atol=1e-5)
+    np.testing.assert_allclose(vectors @ vectors.T, other @ other.T, atol=3e-5)  # whitening enlarges rounding errors
     tolerance = 1e-3 if width is None else 1e-4  # the narrowest directions are scaled up most, rounding with them
     np.testing.assert_allclose(vectors @ vectors.T, directions(expected) @ directions(expected).T, atol=tolerance)
 

@@ -29,7 +29,7 @@ def recipe(objective, head="auto", **data):
         "objective": objective,
         "head": {"kind": head},
         "encoder": {"name": "toy"},
-        "training": {"epochs": 1},
+        "training": {"epochs": 1, "estimate": False},  # which would also calibrate the probabilities
     }
     return build_recipe(values, where="test")
 

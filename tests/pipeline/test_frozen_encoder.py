@@ -51,6 +51,7 @@ def test_only_the_head_moves(tmp_path, tables):
     ).model.state_dict()
     train_recipe(recipe, tmp_path / "m")
     after = open_model(tmp_path / "m").model.state_dict()
+    after = {name: weight for name, weight in after.items() if not name.startswith("scope.")}  # fitted afterwards
     changed = {name for name, weight in after.items() if not torch.equal(weight, before.get(name, weight[:0]))}
 
     assert changed == {name for name in after if name.startswith(("head.", "network.classifier."))}
@@ -110,6 +111,7 @@ def test_several_tasks_train_their_heads_and_the_shared_layer(tmp_path):
     train_recipe(recipe, tmp_path / "m")
     before = build("toy", classes=None, seed=stream(recipe.seed, "head")).model.state_dict()
     after = open_model(tmp_path / "m").model.state_dict()
+    after = {name: weight for name, weight in after.items() if not name.startswith("scope.")}  # fitted afterwards
 
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in after)

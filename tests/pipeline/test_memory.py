@@ -64,7 +64,7 @@ def test_rows_in_memory_train_the_model_of_the_file(tmp_path):
 
 def dev_scores(folder: Path) -> dict[str, float]:
     found = json.loads((folder / "metrics.json").read_text())["dev"]
-    return {name: found[name] for name in ("accuracy", "f1_macro", "f1_weighted")}
+    return {name: found[name] for name in ("accuracy", "f1_macro", "f1_weighted", "ece", "log_loss")}
 
 
 def test_dev_and_test_rows_come_from_memory_too(tmp_path):

@@ -36,7 +36,7 @@ def opened(folder: Path, name: str, objective: dict[str, Any], **tables: Any) ->
     }
     for key, table in tables.items():
         values[key] = {**values.get(key, {}), **table}
-    return plan_encoder_run(build_recipe(values, [], where="test")).open(Accelerator(cpu=True), "fp32")
+    return plan_encoder_run(build_recipe(values, [], where="test")).open(Accelerator(cpu=True))
 
 
 def parts_of(run: EncoderRun) -> tuple[dict[str, float], torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -106,7 +106,7 @@ def random_toml(source):
 
 
 FORMS = [mutated_bytes, mutated_lines, mutated_values, mutated_keys, random_toml]
-EACH = 120
+EACH = 160
 
 
 def read_or_refusal(file):

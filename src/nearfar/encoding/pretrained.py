@@ -142,7 +142,10 @@ def stated_pooling(name: str, *, otherwise: Pooling | None = None) -> Pooling | 
 
 def is_language_model(name: str) -> bool:
     """Whether an encoder was pretrained, but neither as a sentence encoder nor as a classifier."""
-    return stated_pooling(name) is None and stated_pooling(name, otherwise="mean") is not None
+    try:
+        return stated_pooling(name) is None and stated_pooling(name, otherwise="mean") is not None
+    except EncoderError:  # reported where it is opened
+        return False
 
 
 def width_of(name: str) -> int:

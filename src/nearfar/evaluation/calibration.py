@@ -90,7 +90,7 @@ def fit_temperature(
         prior: keeps the temperature of few texts from the extremes.
 
     >>> logits = np.array([[8.0, 0.0]] * 4)
-    >>> round(fit_temperature(logits, np.array([0, 0, 0, 1])) * np.log(3), 3)
+    >>> round(float(fit_temperature(logits, np.array([0, 0, 0, 1])) * np.log(3)), 3)
     8.0
     """
     from scipy.optimize import minimize_scalar

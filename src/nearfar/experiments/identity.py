@@ -26,7 +26,9 @@ IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 LATER: Mapping[str, object] = {
     "batches.neighbors": 5,
     "encoder.frozen": False,
+    "head.keep_vectors": False,
     "training.bias_correction": True,
+    "training.estimate": True,
     "training.keep": "auto",
     "training.keep_untrained": None,
     "objective.pair-triplet.negatives": "batch",

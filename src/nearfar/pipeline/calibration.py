@@ -79,7 +79,7 @@ def spread_of(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
     """The mean distance of the true class's logit from the mean of the others; classes without texts do not count.
 
     >>> spread_of(np.array([[3.0, 1.0, 0.0], [0.0, 2.0, 2.0]], dtype=np.float32), np.array([0, 1]))
-    1.75
+    2.0
     """
     known = np.flatnonzero(np.bincount(labels, minlength=logits.shape[1]))
     true = logits[np.arange(len(labels)), labels].astype(np.float64)

@@ -333,7 +333,7 @@ class Training:
         Key(
             "Whether a training on texts with classes or scores ends with how good the model is on new texts: on the "
             "test or dev data, or for fewer than 1,000 texts by cross-validation; the same texts calibrate its "
-            "probabilities. The weights are the same without it."
+            "probabilities, and the weights are the same without it."
         ),
     ] = True
     checkpoint_every: Annotated[
