@@ -142,8 +142,7 @@ def nasty(random: Random) -> Any:
 
 def change_json(folder: Path, random: Random) -> str:
     """Replace, remove or add a value somewhere in a settings file."""
-    files = sorted(path for path in folder.rglob("*.json") if path.name != "metrics.json")
-    path = random.choice(files)
+    path = random.choice([path for path in _files(folder, "*.json") if path.name != "metrics.json"])
     values = json.loads(path.read_text(encoding="utf-8"))
     places = list(_places(values))
     holder, key, trail = random.choice(places)
@@ -167,6 +166,12 @@ def change_json(folder: Path, random: Random) -> str:
     return f"{verb} {path.relative_to(folder)} {trail} {str(value)[:40]!a}"
 
 
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder that can be read: an earlier change may have put a pipe or 20 GB in the place of one."""
+    found = [path for path in folder.rglob(pattern) if path.is_file() and not path.is_symlink()]
+    return sorted(path for path in found if path.stat().st_size < 2**28)
+
+
 def _places(values: Any, trail: str = "", most: int = 4) -> Iterator[tuple[Any, Any, str]]:
     """Where values are in JSON; of long lists and objects some only."""
     items = list(values.items()) if isinstance(values, dict) else list(enumerate(values))
@@ -186,7 +191,7 @@ def _loops(values: Any) -> bool:
 
 def change_header(folder: Path, random: Random) -> str:
     """Change what a file of weights says of its tensors."""
-    path = random.choice(sorted(folder.rglob("*.safetensors")))
+    path = random.choice(_files(folder, "*.safetensors"))
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
