@@ -8,10 +8,15 @@ are tested on the same texts, so that results pair up by draw: one draw can be 2
     python -m benchmarks.few_labels train          # nearfar; the same
     python -m benchmarks.few_labels table          # what came out, as Markdown
 
-``train --names given`` gives nearfar the names of the classes that are written down here, other variants wrong ones.
+``--untuned`` takes the data sets that no default was chosen on: goemotions, empathetic_dialogues, trec_fine and imdb, 8
+and 16 a class, three draws.
+
+``train --names given`` gives nearfar the names of the classes in benchmarks/few_label_names.py, other variants wrong
+ones; ``train --unlabeled`` also gives 1,000 texts without labels; ``train --n 0`` gives these and the names and no
+labels (zero-shot). The peers have ``--names`` and ``--n 0`` as well. Each of them is a file of results of its own.
 
 The lines behind RESULTS.md are in benchmarks/few-labels, those with given names in nearfar-names.jsonl; --results (and
---peer of the table) names a file to continue.
+--peer of the table) names a file to continue. A table of any two files compares them draw by draw.
 
 Give both sides the same number of threads (OMP_NUM_THREADS=1). Every result is one line of JSON:
 
@@ -34,13 +39,16 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks import machine
 from benchmarks.compare import DATA, tell
+from benchmarks.few_label_names import VARIANTS, names_of, spelled
 from benchmarks.tables import markdown, number, paired, ratios, spread
 from nearfar.data import Records, holdout, limit, per_class, read
 
@@ -48,31 +56,16 @@ DATASETS = ("trec", "sst5", "cr", "subj", "banking77")
 """The one with 77 classes last: it takes longer than all others together."""
 SIZES = (8, 16, 64)
 SEEDS = (0, 1, 2, 3, 4)
+UNTUNED = ("imdb", "trec_fine", "goemotions", "empathetic_dialogues")
+"""Data sets that no default was chosen on, measured beside the others."""
+UNTUNED_SIZES, UNTUNED_SEEDS = (8, 16), (0, 1, 2)
+NO_LABELS = 0
+"""The size of a draw without labels: class names, and unlabeled texts."""
+UNLABELED = 1_000
 LATER = 64
 """Sizes from here on come after all draws of the smaller ones."""
 TEST_TEXTS = 2_000
 SPLIT_SEED = 0
-NAMES: dict[str, dict[str, str]] = {
-    "trec": {
-        "ABBR": "abbreviation", "DESC": "description or definition", "ENTY": "entity or thing",
-        "HUM": "person or human being", "LOC": "location or place", "NUM": "number or quantity",
-    },
-    "sst5": {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"},
-    "cr": {"0": "negative", "1": "positive"},
-    "subj": {"0": "subjective opinion", "1": "objective description"},
-}  # fmt: skip
-"""What the classes are called whose labels are codes; the labels of the other data sets are words."""
-FOREIGN: dict[str, dict[str, str]] = {
-    "trec": {
-        "ABBR": "Abkürzung", "DESC": "Beschreibung oder Definition", "ENTY": "Sache", "HUM": "Mensch oder Person",
-        "LOC": "Ort", "NUM": "Zahl oder Menge",
-    },
-    "sst5": {"0": "sehr negativ", "1": "negativ", "2": "neutral", "3": "positiv", "4": "sehr positiv"},
-    "cr": {"0": "schlecht", "1": "gut"},
-    "subj": {"0": "subjektive Meinung", "1": "objektive Beschreibung"},
-}  # fmt: skip
-"""The same in German, which the encoder has hardly read."""
-VARIANTS = ("given", "none", "permuted", "letters", "foreign", "one-wrong")
 FOLDER = Path(tempfile.gettempdir()) / "nearfar-few-labels"
 OURS, THEIRS = "nearfar", "setfit"
 
@@ -106,13 +99,18 @@ class Draws:
         """The texts to learn from."""
         return self.folder / case.data / f"{case.n}-{case.seed}.jsonl"
 
+    @staticmethod
+    def unlabeled(train: Path) -> Path:
+        """The unlabeled texts beside a file to learn from: those of a draw are the same for all its sizes."""
+        return train.with_name(f"{NO_LABELS}-{train.stem.partition('-')[2]}.jsonl")
+
     def test(self, data: str) -> Path:
         """The texts to be right about."""
         return self.folder / data / "test.jsonl"
 
     def smallest(self) -> tuple[Path, Path]:
         """The files of the draw that takes least: to train on, and to test on."""
-        train = min(self.folder.glob("*/*-*.jsonl"), key=lambda path: (path.stat().st_size, path))
+        train = min(self.folder.glob("*/[1-9]*-*.jsonl"), key=lambda path: (path.stat().st_size, path))
         return train, self.test(train.parent.name)
 
     def fingerprint(self, case: Case) -> str:
@@ -137,7 +135,7 @@ def pool_and_test(folder: Path, *, at_most: int = TEST_TEXTS) -> tuple[Records, 
         stay, apart = holdout(records, min(0.5, at_most / len(records)), seed=SPLIT_SEED, name="test")
         pool, test = records.take(stay), records.take(apart)
     else:
-        pool, test = (read(str(folder / f"{part}.jsonl.gz"), need="label") for part in ("train", "test"))
+        pool, test = (read(str(_part(folder, part)), need="label") for part in ("train", "test"))
     test = test.take(limit(test, at_most, seed=SPLIT_SEED))
     seen = set(test.normalized_texts())
     fresh = []
@@ -148,24 +146,33 @@ def pool_and_test(folder: Path, *, at_most: int = TEST_TEXTS) -> tuple[Records, 
     return pool.take(fresh), test
 
 
+def _part(folder: Path, name: str) -> Path:
+    """The file of a part: of a data set that is a sample, its name says so."""
+    whole = folder / f"{name}.jsonl.gz"
+    return whole if whole.is_file() else next(iter(sorted(folder.glob(f"{name}_*.jsonl.gz"))), whole)
+
+
 def draw(source: Path, draws: Draws, wanted: Sequence[Case]) -> None:
     """Write the files of these cases, and those they are tested on."""
     for data in dict.fromkeys(case.data for case in wanted):
         pool, test = pool_and_test(source / data)
         _write(draws.test(data), test)
         for case in wanted:
-            if case.data == data:
-                _write(draws.train(case), pool.take(per_class(pool, case.n, seed=case.seed)))
+            if case.data != data:
+                continue
+            path = draws.train(case)
+            if case.n != NO_LABELS:
+                _write(path, pool.take(per_class(pool, case.n, seed=case.seed)))
+            order = np.random.default_rng(case.seed).permutation(len(pool))
+            _write(draws.unlabeled(path), replace(pool.take(sorted(order[:UNLABELED].tolist())), labels=None))
 
 
 def _write(path: Path, records: Records) -> None:
-    assert records.labels is not None
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        json.dumps({"text": text, "label": label}, ensure_ascii=False) + "\n"
-        for text, label in zip(records.texts[0], records.labels, strict=True)
-    ]
-    path.write_text("".join(rows), encoding="utf-8")
+    rows: list[dict[str, str]] = [{"text": text} for text in records.texts[0]]
+    if records.labels is not None:
+        rows = [{**row, "label": label} for row, label in zip(rows, records.labels, strict=True)]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def texts_and_labels(path: Path) -> tuple[list[str], list[str]]:
@@ -242,26 +249,20 @@ def accuracy(truth: Sequence[str], found: Sequence[str]) -> float:
     return sum(one == other for one, other in zip(truth, found, strict=True)) / len(truth)
 
 
-def names_of(data: str, variant: str) -> dict[str, str] | str:
-    """The setting ``data.names`` of a variant: names as they are written down here, or wrong in one of several ways."""
-    given = NAMES.get(data, {})
-    labels, names = list(given), list(given.values())
-    match variant:
-        case "none":
-            return "none"
-        case "permuted":
-            names = [*names[1:], *names[:1]]
-        case "letters":
-            names = [chr(ord("A") + place) for place in range(len(names))]
-        case "foreign":
-            names = list(FOREIGN.get(data, {}).values())
-        case "one-wrong":
-            names = [names[-1], *names[1:-1], "furniture"] if names else []
-    return dict(zip(labels, names, strict=True)) or "auto"
+def data_table(train: Path, test: Path, names: str, *, unlabeled: bool) -> dict[str, Any]:
+    """The table ``data`` of nearfar's recipe for a draw; without labels, every class has a name."""
+    data, beside = train.parent.name, Draws.unlabeled(train)
+    if train == beside:
+        return {"train": str(beside), "unlabeled": True, "names": spelled(data, texts_and_labels(test)[1])}
+    given = "auto" if names == "auto" else names_of(data, names)
+    return {"train": str(train), "names": given, **({"unlabeled": str(beside)} if unlabeled else {})}
 
 
-def train_and_test(train: Path, test: Path, *, names: str = "auto") -> Line:
-    """``nearfar train FILE --out FOLDER`` without a setting but class names, and the saved model on the test texts."""
+def train_and_test(train: Path, test: Path, *, names: str = "auto", unlabeled: bool = False) -> Line:
+    """``nearfar train FILE --out FOLDER`` without a setting but class names, and the saved model on the test texts.
+
+    A file of a draw without labels is that of its unlabeled texts.
+    """
     import torch
 
     from nearfar import __version__
@@ -279,8 +280,7 @@ def train_and_test(train: Path, test: Path, *, names: str = "auto") -> Line:
     with tempfile.TemporaryDirectory(prefix="nearfar-few-") as scratch:
         out = Path(scratch) / "model"
         began, cpu = time.perf_counter(), time.process_time()
-        given = "auto" if names == "auto" else names_of(train.parent.name, names)
-        values = {"data": {"train": str(train), "names": given}, "training": {"estimate": False}}
+        values = {"data": data_table(train, test, names, unlabeled=unlabeled), "training": {"estimate": False}}
         recipe = build_recipe(values, where="benchmark")
         summary = train_recipe(recipe, out, callbacks=[Messages()])
         whole, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -293,7 +293,8 @@ def train_and_test(train: Path, test: Path, *, names: str = "auto") -> Line:
         "tool": OURS, "version": __version__, "accuracy": accuracy(truth, found), "seconds": training["seconds"],
         "whole_seconds": whole, "cpu_seconds": cpu, "steps": training["steps"], "threads": torch.get_num_threads(),
         "settings": {key: value for key, value in settings.items() if key != "data"}, "names": names,
-        "names_note": next((text for text in messages if "class names" in text), None),
+        "names_note": next((text for text in messages if "class names" in text), None), "unlabeled": unlabeled,
+        "unlabeled_note": next((text for text in messages if "unlabeled texts" in text), None),
     }  # fmt: skip
 
 
@@ -324,11 +325,11 @@ def pairs(ours: Results, theirs: Results) -> list[Pair]:
 
 def groups(found: Sequence[Pair]) -> Iterator[tuple[str, list[Pair]]]:
     """The pairs of each data set and size, of each size, and all of them."""
-    for data in DATASETS:
-        for n in SIZES:
+    for data in (*DATASETS, *UNTUNED):
+        for n in (NO_LABELS, *SIZES):
             if inside := [pair for pair in found if pair.case[:2] == (data, n)]:
                 yield f"{data}, {n}", inside
-    for n in SIZES:
+    for n in (NO_LABELS, *SIZES):
         if inside := [pair for pair in found if pair.case.n == n]:
             yield f"all, {n}", inside
     if found:
@@ -343,8 +344,24 @@ def accuracy_table(found: Sequence[Pair]) -> str:
         mean, error = paired(*sides)
         signs = [(pair.difference > 0) - (pair.difference < 0) for pair in inside]
         record = " / ".join(str(signs.count(sign)) for sign in (1, 0, -1))
-        rows.append([name, str(len(inside)), *map(_mean_and_deviation, sides), f"{mean:+.1f} ± {error:.1f}", record])
-    return markdown(["data, texts a class", "draws", OURS, THEIRS, "difference", "won / tied / lost"], rows)
+        worst = f"{100 * min(pair.difference for pair in inside):+.1f}"
+        difference = f"{mean:+.1f} ± {error:.1f}"
+        rows.append([name, str(len(inside)), *map(_mean_and_deviation, sides), difference, worst, record])
+    header = ["data, texts a class", "draws", *titles(found), "difference", "worst draw", "won / tied / lost"]
+    return markdown(header, rows)
+
+
+def titles(found: Sequence[Pair]) -> tuple[str, str]:
+    """What both sides are: the tool, and what it had beside the labeled texts."""
+    return _title([pair.ours for pair in found], OURS), _title([pair.theirs for pair in found], THEIRS)
+
+
+def _title(lines: Sequence[Line], tool: str) -> str:
+    more = {(line.get("tool", tool), line.get("names") or "auto", bool(line.get("unlabeled"))) for line in lines}
+    if len(more) != 1:
+        return tool
+    ((tool, names, unlabeled),) = more
+    return tool + (f", names: {names}" if names != "auto" else "") + (", unlabeled texts" if unlabeled else "")
 
 
 def time_table(found: Sequence[Pair]) -> str:
@@ -365,7 +382,7 @@ def time_table(found: Sequence[Pair]) -> str:
             ]
             row.append(_median(times, " x"))
         rows.append(row)
-    header = ["data, texts a class", *(f"{who} {what}" for what in ("steps", "seconds") for who in (OURS, THEIRS))]
+    header = ["data, texts a class", *(f"{who} {what}" for what in ("steps", "seconds") for who in titles(found))]
     return markdown([*header, "training faster by", "whole run faster by", "processor time"], rows)
 
 
@@ -374,7 +391,8 @@ def report(found: Sequence[Pair]) -> str:
     limited = dict.fromkeys(
         f"- {pair.case.data}, {pair.case.n} a class: {pair.theirs['note']}" for pair in found if pair.theirs.get("note")
     )
-    notes = ["\n".join([f"{THEIRS} had its defaults, but for:", "", *limited])] if limited else []
+    peer = titles(found)[1]
+    notes = ["\n".join([f"{peer} had its defaults, but for:", "", *limited])] if limited else []
     return "\n\n".join([accuracy_table(found), time_table(found), *notes])
 
 
@@ -399,17 +417,21 @@ def parser(about: str | None, tool: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--results", type=Path, metavar="FILE", help=f"the lines of {tool}; default: {tool}.jsonl in the folder"
     )
-    made.add_argument("--data", action="append", choices=DATASETS, help="one data set; repeatable")
-    made.add_argument("--n", action="append", type=int, choices=SIZES, help="one size; repeatable")
+    made.add_argument("--data", action="append", choices=(*DATASETS, *UNTUNED), help="one data set; repeatable")
+    made.add_argument(
+        "--n", action="append", type=int, choices=(NO_LABELS, *SIZES), help="one size, 0 for no labels; repeatable"
+    )
+    made.add_argument("--untuned", action="store_true", help="the data sets that no default was chosen on")
     made.add_argument("--seed", action="append", type=int, choices=SEEDS, help="one draw; repeatable")
     return made
 
 
 def chosen(options: argparse.Namespace) -> list[Case]:
-    """The cases that were asked for, all by default."""
-    return cases(
-        [data for data in DATASETS if data in (options.data or DATASETS)], options.n or SIZES, options.seed or SEEDS
-    )
+    """The cases that were asked for; by default all of the five data sets, or of those that nothing was chosen on."""
+    usual = UNTUNED if options.untuned else DATASETS
+    sizes, seeds = (UNTUNED_SIZES, UNTUNED_SEEDS) if options.untuned else (SIZES, SEEDS)
+    data = [name for name in (*DATASETS, *UNTUNED) if name in (options.data or usual)]
+    return cases(data, options.n or sizes, options.seed or seeds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -417,6 +439,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = parser(__doc__, OURS)
     made.add_argument("what", choices=("draw", "train", "table"))
     made.add_argument("--names", choices=("auto", *VARIANTS), default="auto", help="class names to train with")
+    made.add_argument("--unlabeled", action="store_true", help="give 1,000 texts without labels beside those with one")
     made.add_argument("--source", type=Path, default=DATA, metavar="FOLDER", help="holds the data sets")
     made.add_argument("--peer", type=Path, metavar="FILE", help=f"the lines of {THEIRS}, for the table")
     options = made.parse_args(arguments)
@@ -427,7 +450,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         draw(options.source, draws, wanted)
         return 0
     if options.what == "train":
-        return int(drive(partial(train_and_test, names=options.names), wanted, draws, ours) > 0)
+        measure = partial(train_and_test, names=options.names, unlabeled=options.unlabeled)
+        return int(drive(measure, wanted, draws, ours) > 0)
     theirs = Results(options.peer or options.folder / f"{THEIRS}.jsonl")
     print(report([pair for pair in pairs(ours, theirs) if pair.case in wanted]))
     return 0

@@ -9,6 +9,10 @@ more than 2,000 steps, or than ``--steps``, it stops there. Each result says so 
 Some of these runs take half an hour. ``--precision bf16`` trains the encoder under autocast, for accuracies in less
 time: SetFit does not do so by itself, so such a result has no times, and its note says why. Several processes may write
 to one file of results.
+
+``--names`` adds the class names as SetFit's documentation does: eight texts "This sentence is NAME" a class, made by
+its ``get_templated_dataset``. ``--n 0`` trains on these alone (zero-shot); all draws of a set are then the same
+training, so that ``--seed 0`` is enough.
 """
 
 from __future__ import annotations
@@ -18,13 +22,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, comb
 from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import positive
+from benchmarks.few_label_names import spelled
 from benchmarks.few_labels import THEIRS, Draws, Line, Results, accuracy, chosen, drive, parser, texts_and_labels
 
 BATCH = 16
@@ -33,6 +38,8 @@ MOST_PAIR_STEPS = 1_500
 MOST_STEPS = 2_000
 PAIRS_A_TEXT = 20
 """Of each kind, like and unlike."""
+TEMPLATES = 8
+"""Texts a class that are made of its name, as in SetFit's documentation."""
 
 
 def default_steps(labels: Sequence[str]) -> int:
@@ -70,19 +77,34 @@ def untimed(line: Line, precision: str) -> Line:
     return {**line, **times, "precision": precision, "note": note}
 
 
-def train_and_test(train: Path, test: Path, *, most: int = MOST_STEPS, precision: str = "fp32") -> Line:
+def templated(texts: Sequence[str], labels: Sequence[str], names: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The labeled texts, if there are some, and those that SetFit makes of the names of classes."""
+    import setfit  # type: ignore[import-not-found]  # only in the environment of the peers
+
+    rows = setfit.get_templated_dataset(candidate_labels=list(names.values()), sample_size=TEMPLATES)
+    by_number = list(names)
+    return [*texts, *rows["text"]], [*labels, *(by_number[number] for number in rows["label"])]
+
+
+def train_and_test(
+    train: Path, test: Path, *, most: int = MOST_STEPS, precision: str = "fp32", names: bool = False
+) -> Line:
     """``SetFitModel.from_pretrained`` and ``Trainer.train``, saved as nearfar saves, and tested.
 
-    Without times if the precision is not the one SetFit takes by itself.
+    Without times if the precision is not the one SetFit takes by itself. A file of a draw without labels is not read.
     """
-    import setfit  # type: ignore[import-not-found]  # only in the environment of the peers
+    import setfit
     import torch
     from datasets import Dataset
 
     from nearfar.encoding import find
 
     encoder = find("minilm").location
-    texts, labels = texts_and_labels(train)
+    no_labels = train == Draws.unlabeled(train)
+    texts, labels = ([], []) if no_labels else texts_and_labels(train)
+    questions, truth = texts_and_labels(test)
+    if names or no_labels:
+        texts, labels = templated(texts, labels, spelled(train.parent.name, labels or truth))
     settings, note = plan(labels, most)
     with tempfile.TemporaryDirectory(prefix="setfit-few-") as scratch:
         began, cpu = time.perf_counter(), time.process_time()
@@ -102,12 +124,11 @@ def train_and_test(train: Path, test: Path, *, most: int = MOST_STEPS, precision
         model.save_pretrained(str(Path(scratch) / "model"))
         whole, cpu = time.perf_counter() - began, time.process_time() - cpu
         steps = trainer.st_trainer.state.global_step
-    questions, truth = texts_and_labels(test)
     found = [str(label) for label in model.predict(questions)]
     line: dict[str, Any] = {
         "tool": THEIRS, "version": setfit.__version__, "accuracy": accuracy(truth, found), "seconds": trained - loaded,
         "whole_seconds": whole, "cpu_seconds": cpu, "steps": steps, "threads": torch.get_num_threads(),
-        "settings": {"save_strategy": "no", **settings},
+        "settings": {"save_strategy": "no", **settings}, "names": "templates" if names or no_labels else "none",
     }  # fmt: skip
     line |= {"note": note} if note else {}
     return line if precision == "fp32" else untimed(line, precision)
@@ -120,10 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--steps", type=positive, default=MOST_STEPS, help="at most, where pairs are drawn; default: 2,000"
     )
     made.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of training; default: fp32")
+    made.add_argument("--names", action="store_true", help="add texts that SetFit makes of class names")
     options = made.parse_args(arguments)
     os.environ["HF_HUB_OFFLINE"] = "1"
     results = Results(options.results or options.folder / f"{THEIRS}.jsonl")
-    measure = partial(train_and_test, most=options.steps, precision=options.precision)
+    measure = partial(train_and_test, most=options.steps, precision=options.precision, names=options.names)
     return int(drive(measure, chosen(options), Draws(options.folder), results) > 0)
 
 

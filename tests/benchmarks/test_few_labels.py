@@ -12,7 +12,7 @@ import pytest
 import torch
 from benchmarks.few_labels import DATASETS, Case, Draws, Pair, Results, cases, drive
 
-from benchmarks import few_labels, few_labels_peers, machine
+from benchmarks import few_label_names, few_labels, few_labels_peers, machine
 
 
 def write(path, rows):
@@ -268,9 +268,10 @@ def pairs(*accuracies, data="trec", n=8, **more):
 def test_the_accuracy_table_pairs_by_draw():
     found = [*pairs((0.8, 0.7), (0.6, 0.6), (0.7, 0.8), (0.9, 0.7)), *pairs((0.5, 0.4), data="cr", n=16)]
     table = cells(few_labels.accuracy_table(found))
-    assert table[0] == ["data, texts a class", "draws", "nearfar", "setfit", "difference", "won / tied / lost"]
-    assert table[2] == ["trec, 8", "4", "75.0 ± 12.9", "70.0 ± 8.2", "+5.0 ± 6.5", "2 / 1 / 1"]
-    assert table[3] == ["cr, 16", "1", "50.0 ± 0.0", "40.0 ± 0.0", "+10.0 ± 0.0", "1 / 0 / 0"]
+    assert table[0] == ["data, texts a class", "draws", "nearfar", "setfit", "difference", "worst draw",
+                        "won / tied / lost"]  # fmt: skip
+    assert table[2] == ["trec, 8", "4", "75.0 ± 12.9", "70.0 ± 8.2", "+5.0 ± 6.5", "-10.0", "2 / 1 / 1"]
+    assert table[3] == ["cr, 16", "1", "50.0 ± 0.0", "40.0 ± 0.0", "+10.0 ± 0.0", "+10.0", "1 / 0 / 0"]
     assert [row[0] for row in table[4:]] == ["all, 8", "all, 16", "all"]
     assert table[-1][1:3] == ["5", "70.0 ± 15.8"]
     assert table[-1][-1] == "3 / 1 / 1"
@@ -311,16 +312,17 @@ def test_the_table_is_made_from_the_two_files_and_refuses_different_draws(tmp_pa
         ours.add({**Case("cr", 8, seed)._asdict(), **line(0.75)})
     theirs.add({**Case("cr", 8, 0)._asdict(), **line(0.5)})
     assert few_labels.main(["table", "--folder", str(tmp_path)]) == 0
-    assert cells(capsys.readouterr().out)[2] == ["cr, 8", "1", "75.0 ± 0.0", "50.0 ± 0.0", "+25.0 ± 0.0", "1 / 0 / 0"]
+    row = ["cr, 8", "1", "75.0 ± 0.0", "50.0 ± 0.0", "+25.0 ± 0.0", "+25.0", "1 / 0 / 0"]
+    assert cells(capsys.readouterr().out)[2] == row
     theirs.add({**Case("cr", 8, 1)._asdict(), **line(0.5, draw="y")})
     with pytest.raises(SystemExit, match=r"cr, 8 a class, draw 1: .* different texts"):
         few_labels.main(["table", "--folder", str(tmp_path)])
 
 
-@pytest.mark.parametrize("variant", few_labels.VARIANTS)
+@pytest.mark.parametrize("variant", few_label_names.VARIANTS)
 def test_names_of_all_variants_are_for_the_labels_of_the_data(variant):
-    for data, given in few_labels.NAMES.items():
-        names = few_labels.names_of(data, variant)
+    for data, given in few_label_names.NAMES.items():
+        names = few_label_names.names_of(data, variant)
         if variant == "none":
             assert names == "none"
             continue
@@ -328,7 +330,7 @@ def test_names_of_all_variants_are_for_the_labels_of_the_data(variant):
         assert names.keys() == given.keys()
         assert len(set(names.values())) == len(names)
         assert (names == given) == (variant == "given")
-    assert few_labels.names_of("banking77", "given") == "auto"
+    assert few_label_names.names_of("banking77", "given") == "auto"
 
 
 @pytest.mark.slow
@@ -351,3 +353,57 @@ def test_nearfar_is_trained_without_settings_and_tested_on_the_test_texts(tmp_pa
     assert found["steps"] >= 1
     assert found["settings"]["encoder"]["name"] == "minilm"
     assert "data" not in found["settings"]
+
+
+def test_unlabeled_texts_are_drawn_beside_the_labeled_ones_and_have_no_label(drawn):
+    draws, wanted = drawn
+    beside = {Draws.unlabeled(draws.train(case)) for case in wanted}
+    assert {path.name for path in beside} == {"0-0.jsonl", "0-1.jsonl"}
+    rows = [json.loads(row) for row in (draws.folder / "cr/0-0.jsonl").read_text().splitlines()]
+    assert {tuple(row) for row in rows} == {("text",)}
+    assert len(rows) == 20  # the whole pool, which is smaller than what is drawn
+    assert Draws.unlabeled(draws.folder / "cr/0-1.jsonl") == draws.folder / "cr/0-1.jsonl"
+    assert draws.smallest()[0].name[0] != "0"
+
+
+def test_a_data_set_that_is_a_sample_has_files_that_say_so(tmp_path):
+    for part in ("train", "test"):
+        write(tmp_path / f"imdb/{part}_sample5k.jsonl.gz", [(f"{part} {number}", number % 2) for number in range(8)])
+    pool, test = few_labels.pool_and_test(tmp_path / "imdb")
+    assert (len(pool), len(test)) == (8, 8)
+
+
+def test_the_untuned_sets_are_chosen_by_one_option():
+    options = few_labels.parser(None, "nearfar").parse_args(["--untuned"])
+    found = few_labels.chosen(options)
+    assert len(found) == 24
+    assert {case.data for case in found} == set(few_labels.UNTUNED)
+    assert {case.seed for case in found} == {0, 1, 2}
+    options = few_labels.parser(None, "nearfar").parse_args(["--data", "imdb", "--n", "0", "--seed", "0"])
+    assert few_labels.chosen(options) == [Case("imdb", 0, 0)]
+
+
+def test_what_a_recipe_reads_of_a_draw(drawn):
+    draws, _ = drawn
+    train, test = draws.train(Case("trec", 2, 0)), draws.test("trec")
+    assert few_labels.data_table(train, test, "auto", unlabeled=False) == {"train": str(train), "names": "auto"}
+    beside = str(draws.folder / "trec/0-0.jsonl")
+    assert few_labels.data_table(train, test, "none", unlabeled=True) == {
+        "train": str(train), "names": "none", "unlabeled": beside,
+    }  # fmt: skip
+    assert few_labels.data_table(draws.train(Case("trec", 0, 0)), test, "auto", unlabeled=False) == {
+        "train": beside, "unlabeled": True, "names": {"c0": "c0", "c1": "c1", "c2": "c2"},
+    }  # fmt: skip
+
+
+def test_every_label_has_a_name_of_its_own():
+    names = few_label_names.spelled("trec_fine", ["NUM:other", "LOC:other", "LOC:city"])
+    assert names == {"LOC:city": "city", "LOC:other": "LOC other", "NUM:other": "NUM other"}
+    assert few_label_names.spelled("sst5", ["0", "4"]) == {"0": "very negative", "4": "very positive"}
+
+
+def test_a_table_says_what_both_sides_had():
+    found = pairs((0.5, 0.4), names="given", unlabeled=True)
+    assert few_labels.titles(found) == ("nearfar, names: given, unlabeled texts", "setfit")
+    mixed = [*found, *pairs((0.5, 0.4), data="cr")]
+    assert few_labels.titles(mixed) == ("nearfar", "setfit")
