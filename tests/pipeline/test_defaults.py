@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,17 @@ from nearfar.encoding import build, load
 from nearfar.encoding.pretrained import stated_pooling
 from nearfar.errors import SettingError
 from nearfar.pipeline import train as train_recipe
-from nearfar.pipeline.defaults import APART_RATE, FEW_RATE, LEAST_STEPS, NATIVE_HEAD, POOLED_HEAD, RATE
+from nearfar.pipeline.defaults import (
+    APART_RATE,
+    FEW_RATE,
+    LEAST_STEPS,
+    NARROW,
+    NARROW_RATE,
+    NARROW_ROWS,
+    NATIVE_HEAD,
+    POOLED_HEAD,
+    RATE,
+)
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.recipe import Recipe, build_recipe
 from nearfar.training import read_journal
@@ -176,6 +188,22 @@ def test_few_pairs_and_plain_texts_train_a_language_model_and_spare_a_sentence_e
     if name == "mirror":
         published = chosen(0, language_model, rows=rows, objective={"name": name, "preset": "as-published"}).training
         assert (published.epochs, published.learning_rate) == (1, 2e-5)
+
+
+def test_a_narrow_language_model_learns_faster_from_many_rows(language_model, sentence_encoder):
+    def rate(count: int, name: str, **training: Any) -> float | None:
+        return chosen(count, name, objective={"name": "cross-entropy"}, training=training).training.learning_rate
+
+    assert rate(NARROW_ROWS - 1, language_model) == FEW_RATE
+    assert rate(NARROW_ROWS, language_model) == rate(3_000, language_model) == NARROW_RATE
+    assert rate(NARROW_ROWS, language_model, learning_rate=3e-5) == 3e-5
+    assert rate(NARROW_ROWS, sentence_encoder) == FEW_RATE
+    config = Path(language_model) / "config.json"
+    wide = json.loads(config.read_text()) | {"hidden_size": NARROW + 64}
+    folder = Path(language_model).with_name("wide")
+    shutil.copytree(language_model, folder)
+    (folder / "config.json").write_text(json.dumps(wide))
+    assert rate(NARROW_ROWS, str(folder)) == FEW_RATE
 
 
 def test_texts_that_can_only_be_moved_apart_are_moved_little(sentence_encoder):

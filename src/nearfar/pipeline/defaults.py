@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
-from nearfar.encoding.pretrained import is_language_model, stated_pooling
+from nearfar.encoding.pretrained import is_language_model, stated_pooling, width_of
 from nearfar.errors import SettingError, counted, did_you_mean
 from nearfar.pipeline.data import RunData, class_sizes
 from nearfar.recipe import OBJECTIVES, Batches, Encoder, Objective, Recipe, Training
@@ -33,6 +33,8 @@ FEW_RATE = 1e-4
 """The learning rate for few labeled texts; twice as much in short runs that compare texts of a class."""
 APART_RATE = 3e-5
 """The learning rate where no two texts share a class: texts are then only moved apart, and a low rate is best."""
+NARROW, NARROW_ROWS, NARROW_RATE = 256, 500, 2e-4
+"""Language models of at most this width learn at this rate at least, from so many rows on: docs/why/defaults.md."""
 LONGER = 10
 """Steps from which on a run is longer: docs/why/few-shot-defaults.md has the comparison."""
 CENTER_CLASSES, CENTER_TEXTS = 10, 100
@@ -278,6 +280,8 @@ def _training(recipe: Recipe, does: Capabilities, data: RunData, batches: Batche
     rate = defaults.learning_rate or rate
     if language_model and not has_head and len(data.train) <= FEW_ROWS:
         rate = FEW_RATE
+    if language_model and len(data.train) >= NARROW_ROWS and width_of(recipe.encoder.name) <= NARROW:
+        rate = max(rate, NARROW_RATE)
     every = training.evaluate_every
     if every == "auto":
         every = "epoch" if epochs <= 10 else max(1, steps // 10)
