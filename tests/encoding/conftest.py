@@ -68,7 +68,8 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "modernbert": _modernbert_tokenizer,
 }
 TOKENIZERS |= {"xlm-roberta": TOKENIZERS["roberta"], "camembert": TOKENIZERS["roberta"]}
-TOKENIZERS |= dict.fromkeys(("albert", "xlm", "t5"), _modernbert_tokenizer)
+TOKENIZERS |= dict.fromkeys(("albert", "xlm", "t5", "gte"), _modernbert_tokenizer)
+TOKENIZERS |= {"nomic_bert": TOKENIZERS["bert"], "mpnet": TOKENIZERS["roberta"]}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "bert": lambda: transformers.BertConfig(
         vocab_size=len(vocabulary()), max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
@@ -92,6 +93,16 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, local_attention=8,
         global_attn_every_n_layers=2, pad_token_id=0, bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3,
         **SIZES,
+    ),
+    "mpnet": lambda: transformers.MPNetConfig(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
+    ),
+    "gte": lambda: transformers.GteConfig(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=0,
+        pad_token_id=0, **SIZES,
+    ),
+    "nomic_bert": lambda: transformers.NomicBertConfig(
+        vocab_size=len(vocabulary()), max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
     ),
     "xlm-roberta": lambda: transformers.XLMRobertaConfig(
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=1, **SIZES

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.encoding import build, cpu_parallel, tokenize
-from nearfar.encoding.unpadded import DropoutMasks, Unpadded
+from nearfar.encoding.dropout import DropoutMasks
+from nearfar.encoding.unpadded import Unpadded
 
 TEXTS = [" ".join(["word", "other", "x"][: 1 + k % 3] * (1 + k % 7)) for k in range(40)]
 
@@ -121,10 +122,10 @@ def test_frozen_weights_get_no_gradient(tiny):
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
     built.model(table.unpadded(np.arange(len(TEXTS)))).logits.sum().backward()
     assert built.model.unpadded.words.weight.grad is None
-    assert built.model.unpadded.layers[0].query.weight.grad is not None
+    assert built.model.unpadded.layers[0].up.weight.grad is not None
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "nomic_bert"])
 def test_copies_in_bf16_compute_what_autocast_does(tiny, monkeypatch, family):
     """One copy of the matrices serves a pass; states are autocast's to the bit, and gradients reach the fp32 weights."""
     monkeypatch.setattr(cpu_parallel, "threads", lambda: 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,21 +14,18 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
+from transformers import ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel
 
 from nearfar.encoding import build, tokenize
-from nearfar.encoding.unpadded import (
-    FAMILIES,
-    ROUND,
-    SLACK,
-    DropoutMasks,
-    _Attention,
-    _DropAdd,
-    attention_blocks,
-    unpadded_encoder,
-)
+from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
+from nearfar.encoding.attention import SLACK, _Attention, attention_blocks
+from nearfar.encoding.dropout import DropoutMasks, _DropAdd
+from nearfar.encoding.positions import rotate
+from nearfar.encoding.unpadded import ROUND
 
-FAMILY = ("bert", "roberta", "distilbert", "electra")
-LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "modernbert", "gte", "nomic_bert")
+LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")
 TEXTS = ["one", "a longer text of words", "x", "so it goes on for quite a while", "two words", "one", "a b c d e f"]
 PAIRS = ["other", "b", "second text", "c", "d", "e", "the last one"]
 TOLERANCE = 1e-5
@@ -66,7 +66,7 @@ def agree(first: dict[str, Any], second: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("family", "pooling", "pairs"),
     [
-        *((family, pooling, pairs) for family in FAMILY for pooling in (None, "first", "mean") for pairs in (0, 1)),
+        *((family, pooling, pairs) for family in FAMILY for pooling, pairs in ((None, 1), ("first", 0), ("mean", 1))),
         *((family, None, 1) for family in FAMILIES if family not in FAMILY),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_padding_token_in_the_text_is_read_as_automodel_reads_it(tiny, family)
     agree(ours, theirs)
 
 
-@pytest.mark.parametrize("family", ["xlnet", "modernbert"])
+@pytest.mark.parametrize("family", ["xlnet", "albert"])
 def test_other_encoders_run_as_automodel_has_them_and_say_so(tiny, family):
     """Falling back is automatic and visible."""
     built = build(str(tiny(family)), classes=("a", "b"), seed=1)
@@ -221,7 +221,85 @@ def test_the_gradient_of_dropout_is_its_mask():
     x, base = (torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     keep = (torch.rand(3, 4) > 0.3).double()
     assert torch.autograd.gradcheck(lambda a, b: _DropAdd.apply(a, b, keep, 1.4), (x, base))
-    assert torch.autograd.gradcheck(lambda a: _Attention.apply(a, block, 2, mask, 1.3), (own,))
+    assert torch.autograd.gradcheck(lambda a: _Attention.apply(a, block, 2, mask, 1.3, None), (own,))
+    for shape in ((1, 2, 4, 4), (3, 2, 4, 4), (1, 1, 4, 4)):
+        bias = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda a, b: _Attention.apply(a, block, 2, mask, 1.3, b), (own, bias))
+    angles = torch.randn(10, 1, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda a: rotate(a, (angles.cos(), angles.sin()), 2, parts=3), (own,))
+
+
+class Drops(TorchFunctionMode):
+    """The dropouts of the network itself: how many there are, and with which probability."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[float] = Counter()
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        if function is F.dropout and named.get("training", arguments[2] if len(arguments) > 2 else True):
+            self.seen[arguments[1] if len(arguments) > 1 else named.get("p", 0.5)] += 1
+        if function is F.scaled_dot_product_attention:
+            self.seen[named.get("dropout_p", 0.0)] += 1
+        return function(*arguments, **named)
+
+
+DROPOUTS = {
+    "modernbert": {"attention_dropout": 0.3, "mlp_dropout": 0.2, "embedding_dropout": 0.1},
+    "distilbert": {"attention_dropout": 0.3, "dropout": 0.1},
+}
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "mpnet", "modernbert", "gte", "nomic_bert"])
+def test_dropout_is_where_the_network_has_it(tiny, tmp_path, family, monkeypatch):
+    """As many masks as in the network itself, with the same probabilities."""
+    shutil.copytree(tiny(family), tmp_path / family)
+    place = tmp_path / family / "config.json"
+    values = json.loads(place.read_text())
+    values |= DROPOUTS.get(family, {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.3})
+    place.write_text(json.dumps(values))
+    ours: Counter[float] = Counter()
+    plain = DropoutMasks.mask
+
+    def counted(self: DropoutMasks, shape: Any, p: float, like: Any) -> Any:
+        ours[p] += 1
+        return plain(self, shape, p, like)
+
+    monkeypatch.setattr(DropoutMasks, "mask", counted)
+    theirs = Drops()
+    for fast in (True, False):
+        built = build(str(place.parent), classes=None, seed=1, pooling="mean", fast=fast)
+        built.model.train()
+        table = tokenize(built.tokenizer, [["of one length"] * 3], max_length=30)
+        with theirs:
+            built.model(built.model.inputs(table, [0, 1, 2]))
+    assert {p: count for p, count in theirs.seen.items() if p} == ours
+    assert len(ours) >= 2
+
+
+def test_a_head_of_modernbert_may_read_the_mean_of_all_tokens(tiny, tmp_path):
+    """The architecture's own class head reads what its settings say."""
+    shutil.copytree(tiny("modernbert"), tmp_path / "mean")
+    place = tmp_path / "mean" / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "classifier_pooling": "mean"}))
+    for logits_only in (False, True):
+        (fast, ours), (plain, theirs) = both(tmp_path / "mean", pooling=None, logits_only=logits_only)
+        assert (fast.logits - plain.logits).abs().max() < TOLERANCE
+        agree(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "yarn"])
+def test_rotary_positions_that_change_with_the_text_fall_back(kind):
+    """Nothing is guessed: frequencies that move, and scores that are scaled."""
+    rope = {"rope_type": kind, "rope_theta": 1000.0, "factor": 2.0}
+    sizes: dict[str, Any] = {
+        "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+        "max_position_embeddings": 64, "pad_token_id": 0,
+    }  # fmt: skip
+    assert unpadded_encoder(NomicBertModel(NomicBertConfig(rope_parameters=rope, **sizes))) is None
+    both_kinds = {"full_attention": rope, "sliding_attention": rope}
+    assert unpadded_encoder(ModernBertModel(ModernBertConfig(rope_parameters=both_kinds, **sizes))) is None
 
 
 def test_bf16_stays_close(tiny):
@@ -240,7 +318,6 @@ def test_bf16_stays_close(tiny):
 @pytest.mark.parametrize("logits_only", [False, True])
 def test_in_bf16_products_have_few_shapes_and_the_same_results(tiny, logits_only):
     """Rows are texts or whole tiles, never tokens, because kernels are kept for each shape; filling up moves nothing."""
-    from torch.overrides import TorchFunctionMode
 
     class Shapes(TorchFunctionMode):
         seen: list[int] = []  # noqa: RUF012

@@ -1,5 +1,6 @@
 """Text to vectors: encoders, pooling, heads, and the model folder that other libraries open, too."""
 
+from nearfar.encoding.dropout import EncoderNoise
 from nearfar.encoding.encoder import POOLINGS, Output, Pooling, TextModel, Transform, pool
 from nearfar.encoding.heads import (
     CenterHead,
@@ -15,7 +16,7 @@ from nearfar.encoding.model import Model, Prediction, load
 from nearfar.encoding.model_folder import Card, save
 from nearfar.encoding.pretrained import Built, build, find
 from nearfar.encoding.tokens import Inputs, Padded, TokenTable, tokenize
-from nearfar.encoding.unpadded import EncoderNoise, Unpadded
+from nearfar.encoding.unpadded import Unpadded
 
 __all__ = [
     "POOLINGS",

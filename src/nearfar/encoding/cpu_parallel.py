@@ -24,7 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.encoding.unpadded import DropoutMasks, Unpadded, UnpaddedEncoder
+from nearfar.encoding.dropout import DropoutMasks
+from nearfar.encoding.unpadded import Unpadded, UnpaddedEncoder
 
 LEAST = 128
 """Tokens that are worth a part of their own."""

@@ -12,19 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
 from nearfar.encoding.cpu_parallel import encode
+from nearfar.encoding.dropout import NO_NOISE, DropoutMasks, EncoderNoise, scale_heads
 from nearfar.encoding.heads import Head
 from nearfar.encoding.scope import Scope
 from nearfar.encoding.tokens import Indices, Inputs, Padded, TokenTable
-from nearfar.encoding.unpadded import (
-    FAMILIES,
-    NO_NOISE,
-    DropoutMasks,
-    EncoderNoise,
-    Unpadded,
-    scale_heads,
-    unpadded_encoder,
-)
+from nearfar.encoding.unpadded import Unpadded
 from nearfar.errors import EncoderError, SettingError
 from nearfar.shapes import expect
 
@@ -171,6 +165,11 @@ class TextModel(nn.Module):
         self.unpadded = self._known if fast else None
 
     @property
+    def _native_first(self) -> bool:
+        """Whether the architecture's own head reads first tokens; a ModernBERT may have one that reads their mean."""
+        return getattr(self.network.config, "classifier_pooling", "cls") == "cls"
+
+    @property
     def dim(self) -> int:
         """Width of a text vector."""
         return int(self.network.config.hidden_size) if self.transform is None else len(self.transform.bias)
@@ -206,7 +205,8 @@ class TextModel(nn.Module):
             with self._noise_hooks():
                 output = self._padded(inputs.tensors)
         else:
-            output = self._unpadded(inputs, first_only=logits_only and (self.native or self.pooling in FIRST))
+            first_only = logits_only and (self._native_first if self.native else self.pooling in FIRST)
+            output = self._unpadded(inputs, first_only=first_only)
         if output.logits is not None and self.temperature != 1 and not self.training:
             output = replace(output, logits=output.logits / self.temperature)
         if self.scope is not None and not logits_only:
@@ -225,9 +225,11 @@ class TextModel(nn.Module):
         if self.native or self.pooling == "pooler":
             module = getattr(self.network.base_model, "pooler", None)
             pooler = None if module is None else module(first.unsqueeze(1))
-        embedding = first
+        embedding = mean = first
+        if not first_only and (self.pooling == "mean" or (self.native and not self._native_first)):
+            mean = torch.segment_reduce(states.float(), "mean", lengths=sizes, unsafe=True)[batch.place]
         if self.pooling == "mean" and not first_only:
-            embedding = torch.segment_reduce(states.float(), "mean", lengths=sizes, unsafe=True)[batch.place]
+            embedding = mean
         elif self.pooling == "last" and not first_only:
             embedding = states[sizes.cumsum(0) - 1][batch.place]
         elif self.pooling == "pooler":
@@ -236,7 +238,7 @@ class TextModel(nn.Module):
             embedding = pooler
         logits = self.head(embedding) if self.head is not None else None
         if self.native:
-            logits = _native_logits(self.network, first, pooler, batch.ids)
+            logits = _native_logits(self.network, first if self._native_first else mean, pooler, batch.ids)
         owners = batch.place.argsort() if first_only else torch.repeat_interleave(batch.place.argsort(), sizes)
         return Output(embedding=embedding, logits=logits, states=states, owners=owners)
 
@@ -291,7 +293,7 @@ class TextModel(nn.Module):
 
 
 def _native_logits(network: Any, first: Tensor, pooler: Tensor | None, ids: Tensor) -> Tensor:
-    """(b, d) first tokens through the architecture's own class head -> (b, c).
+    """(b, d) what the architecture's own class head reads of a text, its first token or their mean -> (b, c).
 
     The network runs as always, but its encoder returns what is already known.
     """

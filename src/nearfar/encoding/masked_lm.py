@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nearfar.encoding.architectures import BERT_LIKE
 from nearfar.encoding.pretrained import Built, find, from_checkpoint, open_config, quiet_transformers
 from nearfar.encoding.tokens import Inputs, Padded
-from nearfar.encoding.unpadded import BERT_LIKE, FAMILIES
 from nearfar.errors import SettingError
 from nearfar.shapes import expect
 
+FAMILIES = (*BERT_LIKE, "distilbert")
+"""The architectures whose heads are known."""
 SHARE = 0.15
 """Of the tokens that are to be predicted."""
 MASKED, REPLACED = 0.8, 0.1

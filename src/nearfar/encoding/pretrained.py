@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nearfar.encoding.dropout import NO_NOISE, EncoderNoise
 from nearfar.encoding.encoder import Pooling, TextModel
 from nearfar.encoding.folder_files import read_json, regular_file
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.hub import download, first_line
 from nearfar.encoding.inspection import inspect
-from nearfar.encoding.unpadded import NO_NOISE, EncoderNoise
 from nearfar.errors import EncoderError, SettingError, did_you_mean
 from nearfar.files import sha256_of
 

@@ -176,7 +176,7 @@ class Encoder:
     ] = False
     fast: Annotated[
         bool,
-        Key("Whether BERT, RoBERTa, DistilBERT, ELECTRA and similar ones compute without padding, which is faster."),
+        Key("Whether BERT, RoBERTa, MPNet, ModernBERT and similar ones compute without padding, which is faster."),
     ] = True
 
 
