@@ -175,8 +175,7 @@ class Encoder:
         ),
     ] = False
     fast: Annotated[
-        bool,
-        Key("Whether BERT, RoBERTa, MPNet, ModernBERT and similar ones compute without padding, which is faster."),
+        bool, Key("Whether BERT, RoBERTa, MPNet, ModernBERT and similar ones compute without padding, which is faster.")
     ] = True
 
 
