@@ -381,6 +381,7 @@ def _commands() -> Iterator[Case]:
         for suite in ("sts", "all")
     ]
     yield _simple("evaluate/suite", *suites)
+    yield _simple("serve", _call("serve", "toy", "--openapi", out="openapi.json"))
     corpus, queries = f"{DATA}/corpus.jsonl", f"{DATA}/ranking.jsonl"
     yield _simple("search", _call("search", "toy", corpus, queries, "--top", "4", "--out", "found.jsonl"))
     yield _simple(

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     "pipeline", "batching", "data", "encoding", "evaluation", "integrations", "objectives", "experiments", "recipe",
-    "report", "training", "estimators",
+    "report", "training", "estimators", "server",
 )  # fmt: skip
 
 

@@ -13,7 +13,20 @@ import typer
 from nearfar.cli import app
 from tests.docs.blocks import ROOT
 
-TOOLS = {"make", "python3", "pip", "cd", "nearfar", "torchrun", "accelerate", "tensorboard", "python", "ray"}
+DEPLOYMENT = ("docker", "sudo", "systemd-analyze", "journalctl", "serve", "ln")
+TOOLS = {
+    "make",
+    "python3",
+    "pip",
+    "cd",
+    "nearfar",
+    "torchrun",
+    "accelerate",
+    "tensorboard",
+    "python",
+    "ray",
+    *DEPLOYMENT,
+}
 
 
 def check_command(line: str) -> None:
@@ -25,6 +38,13 @@ def check_command(line: str) -> None:
         name = words[0].removeprefix(".venv/bin/")
         assert name in TOOLS, f"{name!r} is no tool that the documents may use"
         CHECKS.get(name, lambda _: None)(words[1:])
+
+
+def check_files(words: list[str]) -> None:
+    """The files of the repository that a command of another project is given exist."""
+    for word in words:
+        path = re.sub(r"^(deploy)\.(\w+):\w+$", r"\1/\2.py", word)
+        assert not path.startswith("deploy/") or (ROOT / path).is_file(), f"{word}: there is no such file"
 
 
 def check_make(words: list[str]) -> None:
@@ -103,4 +123,5 @@ CHECKS = {
     "pip": check_pip,
     "python3": check_python,
     "python": check_python,
+    **dict.fromkeys(DEPLOYMENT, check_files),
 }

@@ -25,6 +25,7 @@ from nearfar.cli.push import push
 from nearfar.cli.report import report
 from nearfar.cli.reproduce import reproduce
 from nearfar.cli.search import search
+from nearfar.cli.serve import serve
 from nearfar.cli.study import study_app
 from nearfar.cli.train import train
 from nearfar.cli.tune import tune
@@ -65,6 +66,7 @@ for command in (
         predict,
         extend,
         export,
+        serve,
         embed,
         score,
         index,

@@ -131,7 +131,7 @@ class Model(SavedModel):
         """Whether the head predicts the score of a text."""
         return self.card.task.get("kind") == "text-scores"
 
-    def scores(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
+    def scores(self, texts: Texts | TokenTable, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n,) the score of each text, in the units of the training scores."""
         if not self.predicts_scores:
             raise SettingError("this model has no head for scores; train it on texts with scores (--score).")
@@ -148,12 +148,17 @@ class Model(SavedModel):
 
     def probabilities(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, c) probabilities of the classes; where a text may have several labels, of each label by itself."""
-        self._require_labels()
-        width = self.model.classes
-        logits = in_batches(
-            self.model, self.tokenize(texts), batch_size, lambda output: output.logits, width=width, logits_only=True
-        )
+        logits = torch.from_numpy(self.logits(texts, batch_size=batch_size))
         return (logits.sigmoid() if self.multilabel else logits.softmax(dim=1)).numpy()
+
+    def logits(self, texts: Texts | TokenTable, *, batch_size: int = 64) -> NDArray[np.float32]:
+        """(n, c) what the class head gives before it becomes probabilities."""
+        self._require_labels()
+        logits = in_batches(
+            self.model, self.tokenize(texts), batch_size, lambda output: output.logits, width=self.model.classes,
+            logits_only=True,
+        )  # fmt: skip
+        return logits.numpy()
 
     def typical_probabilities(
         self, texts: Texts, *, batch_size: int = 64
@@ -175,7 +180,7 @@ class Model(SavedModel):
         values = in_batches(self.model, self.tokenize(texts), batch_size, both, width=width + 1)
         return values[:, :width].softmax(dim=1).numpy(), values[:, width].numpy()
 
-    def embed(self, texts: Texts, *, batch_size: int = 64) -> NDArray[np.float32]:
+    def embed(self, texts: Texts | TokenTable, *, batch_size: int = 64) -> NDArray[np.float32]:
         """(n, d) text vectors."""
         vectors = in_batches(
             self.model, self.tokenize(texts), batch_size, lambda output: output.embedding, width=self.model.dim
@@ -184,8 +189,10 @@ class Model(SavedModel):
             vectors = torch.nn.functional.normalize(vectors, dim=1)
         return vectors.numpy()
 
-    def tokenize(self, texts: Texts) -> TokenTable:
-        """Texts or pairs of texts to tokens, with the checks a caller expects."""
+    def tokenize(self, texts: Texts | TokenTable) -> TokenTable:
+        """Texts or pairs of texts to tokens, with the checks a caller expects; tokens stay as they are."""
+        if isinstance(texts, TokenTable):
+            return texts
         if isinstance(texts, str):
             raise SettingError("give a list of texts, not one string: ['...'].")
         rows = list(texts)

@@ -254,3 +254,20 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
         truncated=truncated,
         padding=Padding(padding, int(tokenizer.pad_token_type_id), tokenizer.padding_side == "left"),
     )
+
+
+Encoded = tuple[list[int], list[str], list[int], list[tuple[int, int]] | None]
+"""The ids, tokens, marks of special tokens and places of a text; places are None where a tokenizer has none."""
+
+
+def encode_all(tokenizer: Any, texts: Sequence[str], *, special: bool = True) -> list[Encoded]:
+    """All tokens of texts, with special ones or without, untruncated."""
+    with _one_at_a_time:
+        encoded = tokenizer(list(texts), add_special_tokens=special, truncation=False, padding=False, verbose=False)
+        if encoded.encodings is not None:
+            return [(one.ids, one.tokens, one.special_tokens_mask, one.offsets) for one in encoded.encodings]
+        marks = set(tokenizer.all_special_ids)
+        return [
+            (row, tokenizer.convert_ids_to_tokens(row), [int(number in marks) for number in row], None)
+            for row in encoded["input_ids"]
+        ]

@@ -48,6 +48,11 @@ class OnnxModel:
         self._tokenizer = _open_tokenizer(self.path.with_name(TOKENIZER), self.card.max_length)
 
     @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, which truncates texts at the limit of the model."""
+        return self._tokenizer
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """The names of the tasks; none for a model of one task."""
         return tuple(head.name for head in self.card.heads if head.name)

@@ -1,0 +1,163 @@
+"""A server as a process of its own, as several, or in a thread of a program that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.supervisors import Multiprocess
+
+from nearfar.errors import SettingError
+from nearfar.server.app import application
+from nearfar.server.logs import write_logs
+from nearfar.server.protocol import LimitedConfig
+from nearfar.server.service import Service
+from nearfar.server.settings import Settings
+
+IDLE = 65
+"""Seconds after which an idle connection is closed: more than the 60 of usual proxies."""
+STOP = 10.0
+"""Seconds beyond the time limit of requests, after which a stopped server ends whatever is left."""
+
+
+def run(settings: Settings) -> None:
+    """Serve until the process is stopped by Ctrl-C or SIGTERM; what was accepted is answered first."""
+    listener = listen(settings)
+    address = address_of(listener)
+    sys.stderr.write(f"serving {settings.model_name} at {address} (docs: {address}/docs); Ctrl-C stops\n")
+    if "127.0.0.1" not in address and "[::1]" not in address and not settings.keys:
+        sys.stderr.write("note: other machines may reach this server, and it asks for no key: --api-key-file FILE\n")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignore)  # what uvicorn returns to after it has stopped in good order
+    if settings.workers > 1:
+        _share_threads(settings.workers)
+        config = _config(settings, _Worker(settings), factory=True)
+        Multiprocess(config, sockets=[listener]).run()
+    else:
+        write_logs(sys.stderr)
+        service = Service(settings)
+        server = _Server(_config(settings, application(settings, service=service)), service)
+        server.run(sockets=[listener])
+        server.check()
+    sys.stderr.write("stopped\n")
+
+
+@contextlib.contextmanager
+def background(settings: Settings) -> Iterator[str]:
+    """Serve in a thread of this process, and give the address of the server.
+
+    >>> from nearfar.server import Settings, background
+    >>> import json, urllib.request
+    >>> with background(Settings("toy", port=0)) as address:
+    ...     json.load(urllib.request.urlopen(f"{address}/info"))["embedding_size"]
+    64
+    """
+    listener = listen(settings)
+    service = Service(settings)
+    server = _Server(_config(settings, application(settings, service=service)), service)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="nearfar-serve")
+    thread.start()
+    try:
+        while thread.is_alive() and not (server.started and service.ready):
+            time.sleep(0.01)
+        server.check()
+        yield address_of(listener)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+class _Server(uvicorn.Server):
+    """A server that ends when its model cannot be loaded."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def on_tick(self, counter: int) -> bool:
+        return self.service.failure is not None or await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.service.stopping = True
+        await super().shutdown(sockets)
+
+    def check(self) -> None:
+        """Raise what kept the model from being loaded."""
+        if self.service.failure is not None:
+            raise self.service.failure
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """Makes the application in a process of its own."""
+
+    settings: Settings
+
+    def __call__(self) -> ASGIApp:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _ignore)
+        write_logs(sys.stderr)
+        return application(self.settings, eager=True)
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """The signal has been handled."""
+
+
+def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.Config:
+    return LimitedConfig(
+        app,
+        seconds=settings.limits.timeout,
+        factory=factory,
+        workers=settings.workers,
+        lifespan="on",
+        loop="auto",
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=int(settings.limits.timeout + STOP),
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+def _share_threads(workers: int) -> None:
+    """Give each process its share of the cores, unless the environment says otherwise."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket that listens at the address of the settings."""
+    host, port = settings.host, settings.port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, _, _, place = found[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.set_inheritable(True)
+    except OSError as cause:
+        reason = cause.strerror or str(cause)
+        raise SettingError(
+            f"{host}:{port}: this address cannot be used ({reason}); choose another with --host and --port, or "
+            "--port 0 for any free port."
+        ) from cause
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """The address of a socket for clients."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,49 @@
+"""The application of ``deploy/ray_serve.py`` on a local cluster of Ray, where ``ray[serve]`` is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+aiohttp = pytest.importorskip("aiohttp", reason="ray[serve] is not installed")
+pytest.importorskip("fastapi", reason="ray[serve] is not installed")
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "ray_serve.py"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_two_replicas_answer_as_one_server(folders):
+    """All paths behind one address; each replica is a whole server."""
+    import httpx
+    import ray
+    from ray import serve
+
+    import nearfar
+
+    spec = importlib.util.spec_from_file_location("ray_serve", DEPLOY)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    try:
+        serve.start(http_options={"host": "127.0.0.1", "port": 8765})
+        serve.run(module.build({"model": folders["classes"], "replicas": "2", "cores": "0.5", "key": "a-key"}))
+        header = {"authorization": "Bearer a-key"}
+        with httpx.Client(base_url="http://127.0.0.1:8765", timeout=60, headers=header) as client:
+            texts = ["a saw", "an apple"]
+            own = nearfar.load(folders["classes"])
+            for _ in range(20):
+                answer = client.post("/predict", json={"inputs": texts}).json()
+                assert [row[0]["label"] for row in answer] == own.predict(texts).tolist()
+            assert client.get("/health/ready").status_code == 200
+            assert client.post("/embed", json={"inputs": []}).json()["error_type"] == "Empty"
+            assert client.post("/embed", json={"inputs": "a"}, headers={"authorization": "no"}).status_code == 401
+            seen = {client.get("/metrics").text.split("process_start_time_seconds ")[1].split()[0] for _ in range(40)}
+            assert len(seen) == 2
+    finally:
+        serve.shutdown()
+        ray.shutdown()
