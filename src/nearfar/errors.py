@@ -187,3 +187,17 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     near = [other for other in known[:MANY] if len(other) <= LONG]  # else comparing takes minutes
     close = get_close_matches(name[:LONG], near, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(42), duration(200), duration(7300)
+    ('42 s', '3 min 20 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -161,20 +161,19 @@ def test_a_long_text_has_the_tokens_it_has_when_it_is_not_shortened(tiny, family
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "LONG", 20)
         table = tokenize(tokenizer, [[text]], max_length=12)
-        part = tokens.shortened(tokenizer, text, settings)
+        part = tokens.shortened(tokenizer, text, 12)
     assert table.ids.tolist() == whole
     assert text.startswith(part)
     assert table.truncated == (len(tokenizer(text)["input_ids"]) > 12)
 
 
 def test_a_text_of_many_words_is_shortened_and_one_without_spaces_is_not(toy):
-    settings = {"truncation": True, "max_length": 64}
     text = "word " * 1_000_000
-    assert len(tokens.shortened(toy, text, settings)) <= tokens.LONG
-    assert tokens.shortened(toy, "x" * 200_000, settings) == "x" * 200_000
+    assert len(tokens.shortened(toy, text, 64)) <= tokens.LONG
+    assert tokens.shortened(toy, "x" * 200_000, 64) == "x" * 200_000
     toy.truncation_side = "left"
     try:
-        assert tokens.shortened(toy, text, settings) == text
+        assert tokens.shortened(toy, text, 64) == text
     finally:
         toy.truncation_side = "right"
 

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
 from nearfar.cli.options import open_console
-from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry, duration
+from nearfar.errors import duration
 
 if TYPE_CHECKING:
     from nearfar.encoding import TextModel
+    from nearfar.training.contracts import Callback, EvaluationEntry, StepEntry
 
 SECONDS = 10.0
 """Time between the lines of work that usually takes seconds, where there is no terminal."""

@@ -16,6 +16,7 @@ from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
 from nearfar.encoding.cpu_parallel import encode
 from nearfar.encoding.dropout import NO_NOISE, DropoutMasks, EncoderNoise, scale_heads
 from nearfar.encoding.heads import Head
+from nearfar.encoding.light_network import LightNetwork
 from nearfar.encoding.scope import Scope
 from nearfar.encoding.tokens import Indices, Inputs, Padded, TokenTable
 from nearfar.encoding.unpadded import Unpadded
@@ -146,7 +147,7 @@ class TextModel(nn.Module):
         super().__init__()
         if native and head is not None:
             raise SettingError("TextModel: a network with its own class head takes no second head.")
-        self.network = network
+        self._modules["network"] = network
         self.head: Head | None = head
         self.pooling: Pooling = pooling
         self.native = native
@@ -170,14 +171,30 @@ class TextModel(nn.Module):
         return getattr(self.network.config, "classifier_pooling", "cls") == "cls"
 
     @property
+    def network(self) -> Any:
+        """The network of transformers; where it was opened without, transformers is imported now."""
+        held = self._held
+        if isinstance(held, LightNetwork):
+            held = self._modules["network"] = held.whole()
+            known = unpadded_encoder(held)
+            self._known = known and replace(known, noise=self._known.noise if self._known else NO_NOISE)
+            self.unpadded = self._known if self.unpadded is not None else None
+        return held
+
+    @property
+    def _held(self) -> Any:
+        """The network, in whichever form it is open."""
+        return self._modules["network"]
+
+    @property
     def dim(self) -> int:
         """Width of a text vector."""
-        return int(self.network.config.hidden_size) if self.transform is None else len(self.transform.bias)
+        return int(self._held.config.hidden_size) if self.transform is None else len(self.transform.bias)
 
     @property
     def vocabulary(self) -> int:
         """How many tokens the encoder has vectors for."""
-        return int(self.network.get_input_embeddings().weight.shape[0])
+        return int(self._held.get_input_embeddings().weight.shape[0])
 
     @property
     def classes(self) -> int:
@@ -223,7 +240,7 @@ class TextModel(nn.Module):
         first = (states if first_only else states[sizes.cumsum(0) - sizes])[batch.place]  # (b, d): the first tokens
         pooler = None
         if self.native or self.pooling == "pooler":
-            module = getattr(self.network.base_model, "pooler", None)
+            module = getattr(self._held.base_model, "pooler", None)
             pooler = None if module is None else module(first.unsqueeze(1))
         embedding = mean = first
         if not first_only and (self.pooling == "mean" or (self.native and not self._native_first)):

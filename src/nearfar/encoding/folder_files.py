@@ -121,3 +121,8 @@ def nested_deeply(values: object) -> bool:
         if not level:
             return False
     return True
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is that of a library in Rust that has met what it was not made for."""
+    return type(error).__name__ == "PanicException"

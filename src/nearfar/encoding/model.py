@@ -16,14 +16,18 @@ from torch import Tensor
 from nearfar.encoding import model_folder
 from nearfar.encoding.devices import choose_device
 from nearfar.encoding.encoder import Output, TextModel, Transform
+from nearfar.encoding.folder_files import is_panic
 from nearfar.encoding.heads import Head, NeighborHead, make_head
 from nearfar.encoding.hub import first_line
+from nearfar.encoding.light_network import LightNetwork, light_network
+from nearfar.encoding.light_tokenizer import LightTokenizer, light_tokenizer
 from nearfar.encoding.model_files import SavedModel, check_target, copy_model
 from nearfar.encoding.pretrained import (
+    Source,
     choose_length,
     exclusive_random,
     find,
-    is_panic,
+    fresh_network,
     labels_of,
     open_config,
     open_network,
@@ -69,9 +73,21 @@ class Model(SavedModel):
         self, model: TextModel, tokenizer: Any, card: model_folder.Card, *, folder: Path | None = None
     ) -> None:
         self.model = model.eval()
-        self.tokenizer = tokenizer
+        self.reader = tokenizer
+        """Makes tokens of texts: a tokenizer of transformers, or its file opened without transformers."""
         self.card = card
         self.folder = folder
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers; where it was opened without, transformers is imported now."""
+        if isinstance(self.reader, LightTokenizer):
+            self.reader = self.reader.whole()
+        return self.reader
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self.reader = tokenizer
 
     @classmethod
     def from_pretrained(
@@ -207,7 +223,7 @@ class Model(SavedModel):
             wanted = "pairs of texts" if self.card.joined else "single texts"
             raise SettingError(f"this model reads {wanted}; got {'pairs' if paired else 'single texts'}.")
         columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] if paired else [rows]
-        return tokenize(self.tokenizer, columns, max_length=self.card.max_length)
+        return tokenize(self.reader, columns, max_length=self.card.max_length)
 
     def _require_labels(self) -> tuple[str, ...]:
         if self.card.labels is None:
@@ -282,37 +298,53 @@ def load(
             "not, so its vectors would be others. Save it without a default_prompt_name, and put the prompt into the "
             "texts."
         )
-    config = open_config(source)
-    tokenizer = open_tokenizer(source)
-    labels = labels_of(config) if card is None else card.labels
-    native = labels is not None if card is None else card.native
+    opened = None if card is None else _open_light(source, card)
     head: Head | None = None
+    if opened is not None:
+        (network, tokenizer), fresh = opened, set[str]()
+        labels, native = card.labels if card else None, False
+    else:
+        config, tokenizer = open_config(source), open_tokenizer(source)
+        labels = labels_of(config) if card is None else card.labels
+        native = labels is not None if card is None else card.native
+        with exclusive_random():
+            torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
+            network, fresh = open_network(source, config, native=native)
+    width = int(network.config.hidden_size)
     with exclusive_random():
-        torch.manual_seed(0)  # the toy encoder is drawn, not loaded: always the same one
-        network, fresh = open_network(source, config, native=native)
         if labels is not None and not native:
-            head = _read_head(folder, card, int(config.hidden_size), len(labels), name)
+            head = _read_head(folder, card, width, len(labels), name)
         elif card is not None and card.task.get("kind") == "text-scores":
-            head = _read_head(folder, card, int(config.hidden_size), 1, name)
+            head = _read_head(folder, card, width, 1, name)
     if card is None:
         length = choose_length(source, network, tokenizer, None)
-        task: model_folder.TaskSpec = {"kind": "multilabel"} if labels and several_labels(config) else {}
+        task: model_folder.TaskSpec = {"kind": "multilabel"} if labels and several_labels(network.config) else {}
         card = model_folder.Card(
             source.pooling or "mean", length, native, labels, normalize=source.normalize, task=task
         )
     _check_complete(network, card, fresh if folder is not None else set(), name)
     transform = None
     if card.transform is not None:
-        transform = _read_transform(folder if source.transformed else None, int(config.hidden_size), name)
+        transform = _read_transform(folder if source.transformed else None, width, name)
     model = TextModel(network, pooling=card.pooling, native=card.native, head=head, transform=transform)
     if (calibration := card.task.get("calibration")) is not None:
         model.temperature = calibration["temperature"]
     if saved is not None and labels is not None:
-        model.scope = _read_scope(saved, int(config.hidden_size), len(labels), name)
-    opened = Model(model.to(place), tokenizer, card, folder=saved)
+        model.scope = _read_scope(saved, width, len(labels), name)
+    result = Model(model.to(place), tokenizer, card, folder=saved)
     if folder is not None:
-        _try_out(opened, name)
-    return opened
+        _try_out(result, name)
+    return result
+
+
+def _open_light(source: Source, card: model_folder.Card) -> tuple[LightNetwork, LightTokenizer] | None:
+    """Encoder and tokenizer of a folder of nearfar without transformers; None where it takes transformers."""
+    folder = Path(source.location)
+    if card.native:
+        return None
+    tokenizer = light_tokenizer(folder, lambda: open_tokenizer(source))
+    network = None if tokenizer is None else light_network(folder, lambda: fresh_network(source))
+    return None if tokenizer is None or network is None else (network, tokenizer)
 
 
 def _try_out(model: Model, name: str | Path) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nearfar.encoding.dropout import NO_NOISE, EncoderNoise
 from nearfar.encoding.encoder import Pooling, TextModel
-from nearfar.encoding.folder_files import read_json, regular_file
+from nearfar.encoding.folder_files import is_panic, read_json, regular_file
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.hub import download, first_line
 from nearfar.encoding.inspection import inspect
@@ -430,6 +430,15 @@ def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set
     return network, set(report["missing_keys"]) | mismatched
 
 
+def fresh_network(source: Source) -> Any:
+    """The encoder of a folder with weights of no meaning, for those that are open already."""
+    from transformers import AutoModel
+
+    auto: Any = AutoModel
+    with _opening_errors(source), torch.random.fork_rng(devices=[]), quiet_transformers():
+        return auto.from_config(open_config(source), dtype=torch.float32)
+
+
 ROOM = 20_000_000
 """Weights that a checkpoint may lack beside as many as it holds: heads and poolers that are drawn."""
 
@@ -568,11 +577,6 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether an error is that of a library in Rust that has met what it was not made for."""
-    return type(error).__name__ == "PanicException"
 
 
 @contextmanager

@@ -266,7 +266,7 @@ class TaskModel:
         if len({len(column) for column in texts}) > 1:
             sizes = " and ".join(str(len(column)) for column in texts)
             raise SettingError(f"task {card.name!r}: the columns of texts must have the same length, got {sizes}.")
-        table, columns = lay_out(self.model.tokenizer, texts, card.reads, self.model.card.max_length)
+        table, columns = lay_out(self.model.reader, texts, card.reads, self.model.card.max_length)
         encoder = self.network.encoder
         vectors = in_batches(encoder, table, batch_size, lambda output: output.embedding, width=encoder.dim)
         return self.network.answers(card.name, vectors.numpy(), columns)

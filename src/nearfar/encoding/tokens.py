@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -184,8 +185,8 @@ def chunks(columns: Sequence[Sequence[str]]) -> Iterator[slice]:
         yield slice(start, len(columns[0]))
 
 
-def shortened(tokenizer: Any, text: str, settings: Mapping[str, Any]) -> str:
-    """As much of a long text as its first tokens need: what follows would be truncated by these settings.
+def shortened(tokenizer: Any, text: str, max_length: int) -> str:
+    """As much of a long text as its first tokens need: what follows would be truncated.
 
     The text is cut at a space, where a tokenizer splits it before it looks for tokens, so that the tokens before the
     cut are those of the whole text; and what is left is truncated itself, or else the cut comes later. Tokenizers that
@@ -196,7 +197,7 @@ def shortened(tokenizer: Any, text: str, settings: Mapping[str, Any]) -> str:
     end = LONG
     while end < len(text):
         part = text[: text.rfind(" ", 0, end) + 1].rstrip()
-        if len(part) > end // 2 and tokenizer([part], **settings).encodings[0].overflowing:
+        if len(part) > end // 2 and _encode(tokenizer, [[part]], max_length).truncated:
             return part
         end *= 4
     return text
@@ -205,6 +206,52 @@ def shortened(tokenizer: Any, text: str, settings: Mapping[str, Any]) -> str:
 def _splits_at_spaces(tokenizer: Any) -> bool:
     splitter = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
     return splitter is not None and len(splitter.pre_tokenize_str("a b")) > 1
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """The tokens of some texts."""
+
+    ids: list[list[int]]
+    types: list[list[int]] | None
+    truncated: int
+    """How many texts were longer than the limit."""
+
+
+def _encode(tokenizer: Any, columns: Sequence[list[str]], max_length: int) -> _Encoded:
+    """Texts to tokens; a fast tokenizer is called itself, since what transformers puts around it takes longer."""
+    typed = _is_typed(tokenizer)
+    if not (tokenizer.is_fast and _is_plain(type(tokenizer))):
+        settings = {"truncation": True, "max_length": max_length, "padding": False, "return_attention_mask": False}
+        encoded = tokenizer(*columns, return_token_type_ids=typed, **settings)
+        rows, types = encoded["input_ids"], encoded["token_type_ids"] if typed else None
+        if encoded.encodings is None:  # a tokenizer without a fast version does not report what it truncated
+            return _Encoded(rows, types, sum(len(row) >= max_length for row in rows))
+        return _Encoded(rows, types, sum(bool(one.overflowing) for one in encoded.encodings))
+    backend = tokenizer.backend_tokenizer
+    side = tokenizer.truncation_side
+    wanted = {"max_length": max_length, "stride": 0, "strategy": "longest_first", "direction": side}
+    if backend.truncation != wanted:
+        backend.enable_truncation(**wanted)
+    if backend.padding is not None:
+        backend.no_padding()
+    found = backend.encode_batch_fast(columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)))
+    return _Encoded(
+        ids=[one.ids for one in found],
+        types=[one.type_ids for one in found] if typed else None,
+        truncated=sum(bool(one.overflowing) for one in found),
+    )
+
+
+def _is_plain(kind: type[Any]) -> bool:
+    """Whether a tokenizer of transformers does nothing to texts but have its fast tokenizer read them."""
+    own = [parent for parent in kind.__mro__ if parent.__module__.startswith("transformers.models.")]
+    return not any(name in vars(parent) for parent in own for name in ("__call__", "_encode_plus"))
+
+
+def _is_typed(tokenizer: Any) -> bool:
+    """Whether the encoder reads token types."""
+    return "token_type_ids" in tokenizer.model_input_names
 
 
 def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: int) -> TokenTable:
@@ -218,8 +265,6 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
             f"encoder.max_length is {max_length}, but {what} has {special} special tokens of this encoder alone; "
             f"set more than {special}."
         )
-    typed = "token_type_ids" in tokenizer.model_input_names
-    settings = {"truncation": True, "max_length": max_length, "padding": False, "return_attention_mask": False}
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int32]] = []
     lengths: list[int] = []
@@ -228,17 +273,13 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
         chunk = [list(column[rows_of_chunk]) for column in columns]
         with _one_at_a_time:
             if len(chunk) == 1:  # how two texts are truncated together depends on the lengths of both
-                chunk = [[shortened(tokenizer, text, settings) for text in chunk[0]]]
-            encoded = tokenizer(*chunk, return_token_type_ids=typed, **settings)
-        rows = encoded["input_ids"]
-        lengths.extend(map(len, rows))
-        ids.append(np.fromiter((token for row in rows for token in row), dtype=np.int32))
-        if typed:
-            types.append(np.fromiter((kind for row in encoded["token_type_ids"] for kind in row), dtype=np.int32))
-        if encoded.encodings is None:  # a tokenizer without a fast version does not report what it truncated
-            truncated += sum(len(row) >= max_length for row in rows)
-        else:
-            truncated += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+                chunk = [[shortened(tokenizer, text, max_length) for text in chunk[0]]]
+            encoded = _encode(tokenizer, chunk, max_length)
+        lengths.extend(map(len, encoded.ids))
+        ids.append(np.fromiter(chain.from_iterable(encoded.ids), dtype=np.int32))
+        if encoded.types is not None:
+            types.append(np.fromiter(chain.from_iterable(encoded.types), dtype=np.int32))
+        truncated += encoded.truncated
     if 0 in lengths:
         place = lengths.index(0)
         raise SettingError(
@@ -249,7 +290,7 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
     padding = 0 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     return TokenTable(
         ids=np.concatenate([empty, *ids]),
-        types=np.concatenate([empty, *types]) if typed else None,
+        types=np.concatenate([empty, *types]) if _is_typed(tokenizer) else None,
         offsets=_offsets(lengths),
         truncated=truncated,
         padding=Padding(padding, int(tokenizer.pad_token_type_id), tokenizer.padding_side == "left"),

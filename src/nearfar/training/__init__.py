@@ -1,7 +1,8 @@
 """Vectors to weights: the loss module, the training loop, checkpoints and the journal."""
 
+from nearfar.errors import duration
 from nearfar.training.checkpoints import CheckpointStore, Journal, read_journal
-from nearfar.training.contracts import BatchLoader, Callback, EvaluationEntry, Scores, StepEntry, about, duration
+from nearfar.training.contracts import BatchLoader, Callback, EvaluationEntry, Scores, StepEntry, about
 from nearfar.training.loader import Loader, MultiTaskLoader
 from nearfar.training.loop import FitSettings, Plan, Progress, RunFiles, fit, plan_run
 from nearfar.training.loss_module import Batch, LossModule, TaskLoss, Term, View

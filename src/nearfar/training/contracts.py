@@ -7,6 +7,7 @@ from typing import Literal, NotRequired, Protocol, TypedDict
 
 from nearfar.batching import Rows, Sampler
 from nearfar.encoding import Inputs, TokenTable
+from nearfar.errors import duration
 from nearfar.training.loss_module import Batch
 
 
@@ -17,20 +18,6 @@ def about(seconds: float) -> str:
     ('about 1 s', 'about 3 min 20 s')
     """
     return f"about {duration(max(seconds, 1))}"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(42), duration(200), duration(7300)
-    ('42 s', '3 min 20 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 Scores = dict[str, float]
