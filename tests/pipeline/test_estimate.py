@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from tests.preloaded import children
 
 import nearfar
 from nearfar.data import Records, read_memory
 from nearfar.encoding.model_folder import read_extras
-from nearfar.pipeline import Summary, train
+from nearfar.errors import Interrupted
+from nearfar.pipeline import Summary, estimate, train
 from nearfar.pipeline.estimate import LEAST, _parts
 from nearfar.recipe import build_recipe
 from nearfar.training import Callback
@@ -26,6 +32,8 @@ LABELED = {
     + [f"the steel {name} in my workshop" for name in TOOLS],
     "label": ["fruit"] * 10 + ["tool"] * 10,
 }
+
+EXACT = {"precision": "fp32"}
 
 
 class Lines(Callback):
@@ -47,6 +55,12 @@ def run(out: Path, rows: object, *callbacks: Callback, **tables: Mapping[str, An
     return train(build_recipe(values, where="test"), out, data=rows, callbacks=callbacks)
 
 
+def resumed(out: Path) -> Summary:
+    return train(
+        build_recipe(tomllib.loads((out / "recipe.toml").read_text()), where="test"), out, data=LABELED, resume=True
+    )
+
+
 def test_few_texts_end_with_an_estimate_beside_baselines(tmp_path: Path) -> None:
     lines = Lines()
     summary = run(tmp_path / "m", LABELED, lines)
@@ -64,9 +78,8 @@ def test_few_texts_end_with_an_estimate_beside_baselines(tmp_path: Path) -> None
 
 
 def test_the_weights_are_the_same_without_it(tmp_path: Path) -> None:
-    exact = {"precision": "fp32"}  # auto measures, and may differ between two runs on a busy machine
-    run(tmp_path / "with", LABELED, training=exact)
-    assert run(tmp_path / "without", LABELED, training={"estimate": False, **exact}).estimate is None
+    run(tmp_path / "with", LABELED, training=EXACT)
+    assert run(tmp_path / "without", LABELED, training={"estimate": False, **EXACT}).estimate is None
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("with", "without"))
     assert one == other
     heads = [read_extras(tmp_path / name, "head") for name in ("with", "without")]
@@ -118,13 +131,70 @@ def test_too_few_texts_are_said_to_be_too_few(tmp_path: Path) -> None:
     assert any("too few to estimate" in line for line in lines.messages)
 
 
-def test_an_interrupted_estimate_leaves_a_complete_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr("nearfar.pipeline.estimate._fold", interrupt)
-    assert run(tmp_path / "m", LABELED).estimate is None
+
+def kill_in_the_second_fold(out: Path) -> None:
+    """Train in a process of its own, which is killed when one of three folds is done."""
+    done, real = [], estimate._fold
+
+    def fold(*arguments: Any) -> Any:
+        if done:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done.append(real(*arguments))
+        return done[-1]
+
+    with patch.object(estimate, "_fold", fold):
+        run(out, LABELED, training=EXACT)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """All files by name, but for the times that no two runs share."""
+    files: dict[str, Any] = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    metrics = json.loads(files["metrics.json"])
+    del metrics["training"]["seconds"], metrics["training"]["texts_per_second"]
+    return {**files, "metrics.json": metrics, "journal.jsonl": files["journal.jsonl"].count(b"\n")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("whole") / "m"
+    run(out, LABELED, training=EXACT)
+    return content(out)
+
+
+def test_a_run_killed_in_its_estimate_resumes_to_the_same_bytes(tmp_path: Path, whole: dict[str, Any]) -> None:
+    process = children().Process(target=kill_in_the_second_fold, args=(tmp_path / "m",))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert "estimate" not in json.loads((tmp_path / "m/metrics.json").read_text())
     assert nearfar.load(tmp_path / "m").predict(["a ripe kiwi from the garden"])
+    assert resumed(tmp_path / "m").estimate is not None
+    assert content(tmp_path / "m") == whole
+    assert resumed(tmp_path / "m").progress is None  # it has finished
+
+
+def test_an_interrupted_estimate_leaves_a_complete_model_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("nearfar.pipeline.estimate._fold", interrupt)
+        with pytest.raises(Interrupted, match=r"the model is complete without it, and --resume computes it\."):
+            run(tmp_path / "m", LABELED, training=EXACT)
+    assert nearfar.load(tmp_path / "m").predict(["a ripe kiwi from the garden"])
+    resumed(tmp_path / "m")
+    assert content(tmp_path / "m") == whole
+
+
+def test_in_python_an_interrupted_estimate_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.pipeline.estimate._fold", interrupt)
+    values = {"data": {"train": "memory:train"}, "encoder": {"name": "toy"}}
+    summary = train(build_recipe(values, where="test"), tmp_path / "m", data=LABELED, on_interrupt="finish")
+    assert summary.estimate is None
+    assert resumed(tmp_path / "m").progress is None
+    assert not [path.name for path in (tmp_path / "m").iterdir() if path.name.startswith(".")]
 
 
 def records(texts: list[str], labels: list[str]) -> Records:

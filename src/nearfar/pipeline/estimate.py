@@ -182,7 +182,7 @@ def _fold(plan: EncoderPlan, part: Part, texts: int) -> EncoderRun:
         for number in range(len(stages)):
             prepared = run.prepare(number)
             store = CheckpointStore(Path(folder) / str(number), keep=1)
-            files = RunFiles(store=store, journal=Journal(None), identity=prepared.identity, finish=True)
+            files = RunFiles(store=store, journal=Journal(None), identity=prepared.identity, followed=True, finish=True)
             progress = fit(prepared.module, prepared.loader, prepared.settings, files, accelerator=accelerator)
             if progress.interrupted:
                 raise Interrupted("the estimate was interrupted.")
@@ -199,7 +199,8 @@ def _shorter(plan: EncoderPlan, data: RunData, texts: int) -> list[Stage]:
     sizes = [min(len(data.train), stage.recipe.batches.size or BATCH) for stage in plan.parts]
     most = max(LEAST_STEPS, texts // sum(sizes))
     training = recipe.training
-    training = replace(training, max_steps=min(most, training.max_steps or most), keep="last", trackers=())
+    steps = min(most, training.max_steps or most)
+    training = replace(training, max_steps=steps, keep="last", trackers=(), checkpoint_every="auto")
     stages, _ = plan_stages(
         replace(recipe, training=training, stage=tuple(replace(each, keep=None) for each in recipe.stage)), data
     )

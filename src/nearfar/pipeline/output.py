@@ -117,6 +117,8 @@ RECIPE = "recipe.toml"
 JOURNAL = "journal.jsonl"
 METRICS = "metrics.json"
 STAGES = "stages"
+ESTIMATING = ".estimating"
+"""In the folder of a saved model whose estimate is not known yet: the run has not finished."""
 LEFTOVERS = (STAGING, f".{RECIPE}", f".{METRICS}", f".{HEADS}", f".{DIGESTS}", f".{README}", f".{EXTRAS}", f".{CARD}")
 """Where files are written before they take their places."""
 
@@ -135,7 +137,7 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
         raise OutputError(f"{out}: this is a file; give a folder for the model.")
     if filled:
         ours = _holds_run(out)
-        if resume and (out / CARD).is_file():
+        if resume and (out / CARD).is_file() and not (out / ESTIMATING).exists():
             return False
         if resume and not ours:
             raise OutputError(f"{out}: the folder holds no run to resume; give the folder of one, or another --out.")

@@ -30,6 +30,7 @@ from nearfar.pipeline.encoder_run import EncoderRun, plan_encoder_run
 from nearfar.pipeline.estimate import estimate_quality
 from nearfar.pipeline.output import (
     CHECKPOINTS,
+    ESTIMATING,
     JOURNAL,
     METRICS,
     RECIPE,
@@ -190,6 +191,8 @@ def _train(
         run.fit_head()
         reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
         before = before or _scores_at_start(plan, trainings[0])
+        alone = accelerator.num_processes == 1 and not (part or trainings[-1].interrupted)
+        estimated = isinstance(run, EncoderRun) and plan.training.estimate and alone
         if main:
             journal = read_journal(out / plan.journal(len(trainings) - 1))
             seconds = time.perf_counter() - began
@@ -198,13 +201,13 @@ def _train(
                 metrics["untrained"] = before
             with write_errors(out, "the model"):
                 _write(out, METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
+                if estimated:
+                    (out / ESTIMATING).touch()
                 run.save(out, prepared.module, reports, metrics)
-            _tidy(out, len(plan.earlier))
         estimate = None
-        alone = accelerator.num_processes == 1 and not (part or trainings[-1].interrupted)
-        if isinstance(run, EncoderRun) and plan.training.estimate and alone:
+        if isinstance(run, EncoderRun) and estimated:
             prepared.module.zero_grad(set_to_none=True)
-            estimate = _estimate(run, trainings, messages, reports)
+            estimate = _estimate(run, trainings, messages, reports, finish=finish)
             if run.calibration.get("by") == "folds":
                 reports = {split: evaluate() for split, evaluate in run.evaluators().items()}
                 metrics |= {split: split_values(of_split, plan.metrics) for split, of_split in reports.items()}
@@ -213,6 +216,8 @@ def _train(
                 with write_errors(out, "the model"):
                     _write(out, METRICS, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")
                     run.describe(out, metrics)
+        if main:
+            _tidy(out, len(plan.earlier))
         accelerator.wait_for_everyone()
         untrained = all(progress.kept == 0 for progress in trainings)
         return Summary(
@@ -346,12 +351,17 @@ def _no_gain(progress: Progress, prepared: Prepared, start: str) -> str | None:
     )
 
 
-def _estimate(run: EncoderRun, trainings: Sequence[Progress], messages: Messages, reports: Reports) -> Estimate | None:
+def _estimate(
+    run: EncoderRun, trainings: Sequence[Progress], messages: Messages, reports: Reports, *, finish: bool
+) -> Estimate | None:
     """How good the model is; it is saved already, so whatever goes wrong here costs the estimate alone."""
     try:
         return estimate_quality(run, trainings, messages, reports)
     except (KeyboardInterrupt, Interrupted):
-        messages("the estimate was interrupted; the model is complete without it")
+        message = "the estimate was interrupted; the model is complete without it"
+        if not finish:
+            raise Interrupted(f"{message}, and --resume computes it.") from None
+        messages(message)
     except NearfarError as error:
         messages(f"note: how good the model is on new texts cannot be estimated: {error}")
     return None
@@ -359,6 +369,7 @@ def _estimate(run: EncoderRun, trainings: Sequence[Progress], messages: Messages
 
 def _tidy(out: Path, stages: int) -> None:
     """Remove what only a resumed run needs; of the stages before the tasks, keep the journals."""
+    (out / ESTIMATING).unlink(missing_ok=True)  # first: from here on the run has finished
     for number in range(1, stages + 1):
         journal = out / STAGES / str(number) / JOURNAL
         if journal.is_file():

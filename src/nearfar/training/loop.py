@@ -199,7 +199,7 @@ def fit(
                     progress.epoch, progress.batch = progress.epoch + 1, 0
                 stop = _any_process(accelerator, asked=bool(asked_to_stop))
                 if stop and files.finish:
-                    progress.stopped = progress.interrupted = not last
+                    progress.stopped = progress.interrupted = files.followed or not last
                     break
                 if stop or clock.due(training.checkpoint_every, progress.step, epoch_done=epoch_done, last=last):
                     run.checkpoint(progress, order)
