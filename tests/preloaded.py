@@ -126,21 +126,28 @@ class PreloadedCommand:
 
 
 _forked = False
-"""Whether this process is a :class:`PreloadedCommand`, from which workers are forked directly."""
+"""Whether workers are forked from this process directly."""
 
 
 def _command(folder: Path, errors: str, words: list[str]) -> None:
     from nearfar.cli import main
 
-    global _forked
-    _forked = True
     os.chdir(folder)
     with open(os.devnull, "wb") as nowhere, open(errors, "ab") as file:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.argv = ["nearfar", *words]
-    with preloaded_workers():
+    with forked_workers():
         main()
+
+
+@contextlib.contextmanager
+def forked_workers() -> Iterator[None]:
+    """Let the studies of this process, which has computed nothing yet, have workers that are forked from it."""
+    global _forked
+    _forked = True
+    with preloaded_workers():
+        yield
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from benchmarks.reliability.table import GOOD, PAGE, Results, page, rows
 NUMBERS = {"kills": 500, "disk": 60, "processes": 20, "inputs": 10_000, "bombs": 1, "stops": 400, "damaged": 5_000,
            "malicious": 2_000}  # fmt: skip
 """Cases of each part in a whole campaign."""
-SMALL = {"kills": 3, "disk": 2, "inputs": 100, "damaged": 20, "malicious": 20}
+SMALL = {"kills": 3, "disk": 2, "stops": 6, "inputs": 100, "damaged": 20, "malicious": 20}
 """Cases of each part that CI runs."""
 
 
@@ -76,11 +76,15 @@ def try_runs(results: Results, part: str, number: int, scratch: Path, until: flo
     """Runs that are stopped and continued."""
     from benchmarks.reliability import runs
 
-    attempt = {"kills": runs.stopped, "disk": runs.filled, "processes": runs.lost_process}[part]
+    attempt = {"kills": runs.stopped, "disk": runs.filled, "processes": runs.lost_process, "stops": runs.killed}[part]
     shop = runs.Workshop(scratch / "runs")
-    kinds = ("two processes",) if part == "processes" else runs.KINDS
-    for kind, case in runs.rounds(kinds, number):
-        if case in results.known.get(part, {}) or time.monotonic() > until:
+    cases = runs.rounds(("two processes",) if part == "processes" else runs.KINDS)
+    if part == "stops":
+        cases = iter(runs.points(shop, runs.STOPPED, number))
+    for kind, case in cases:
+        if results.hits(part) >= number or time.monotonic() > until:
+            break
+        if case in results.known.get(part, {}):
             continue
         verdict, details = attempt(shop, kind, f"{seed} {case}")
         results.add(part, case, verdict, details)
@@ -167,24 +171,9 @@ FOLDERS = 250
 """Folders that are tried between two looks at the clock."""
 
 
-def try_stops(results: Results, part: str, number: int, scratch: Path, until: float, seed: int) -> None:
-    """Kills at single file operations."""
-    from benchmarks.reliability import stops
-
-    del seed, until
-    if results.known.get(part):
-        return
-    place = scratch / "stops"
-    place.mkdir()
-    tried, wrong = stops.campaign(number, place)
-    for case in range(tried):
-        broken = case < len(wrong)
-        results.add(part, str(case), "different" if broken else "identical", wrong[case] if broken else "")
-
-
 PARTS = {
     "kills": try_runs, "disk": try_runs, "processes": try_runs, "inputs": try_inputs, "bombs": try_inputs,
-    "stops": try_stops, "damaged": try_folders, "malicious": try_folders,
+    "stops": try_runs, "damaged": try_folders, "malicious": try_folders,
 }  # fmt: skip
 
 if __name__ == "__main__":

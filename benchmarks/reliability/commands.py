@@ -1,7 +1,12 @@
-"""Commands of nearfar in forked processes: with everything imported, with bounds, and with faults that are planted."""
+"""Commands of nearfar in processes of their own, with bounds and with faults that are planted.
+
+Most are forked from a process that has imported everything and computed nothing, which takes no time; ``Job.fresh``
+starts a new interpreter as users do.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -18,7 +23,7 @@ from typing import Any
 
 SECONDS = 20.0
 """Of processor time that a command may take for a malformed input; more is a hang."""
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Of time on the clock, on a machine that may be busy."""
 MEMORY = 2 * 2**30
 """Bytes that a malformed input may take."""
@@ -33,6 +38,8 @@ class Fault:
     """The signal that it gets, by its name in ``SIGNALS``."""
     after: float = 0.0
     """Seconds of processor time until then, which do not depend on how busy the machine is."""
+    operation: int | None = None
+    """The file operation of the folder before which it is killed, counted from 1."""
     disk: int | None = None
     """Files that can be opened for writing until the disk is full."""
     file_size: int | None = None
@@ -47,6 +54,8 @@ class Job:
     folder: Path
     stdin: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+    """Whether it is a new interpreter, and not a fork of this process."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,10 @@ class End:
     """Whether it wrote to standard output."""
     late: bool = False
     """Whether it was ended because it took too long."""
+    own: float = 0.0
+    """Seconds of processor time without those of processes that it has started, where it came to its end."""
+    operations: int = 0
+    """Its file operations in the folder, where it came to its end."""
 
     @property
     def verdict(self) -> str:
@@ -87,7 +100,7 @@ class End:
 def preload() -> None:
     """Import everything that commands need, and compute nothing."""
     os.environ |= dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "COLUMNS": "160"}
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
     import torch
 
     torch.set_num_threads(1)
@@ -112,55 +125,70 @@ def start(job: Job, fault: Fault, errors: Path) -> int:
     try:
         os.setsid()
         os.environ.update(job.environment)
+        if job.fresh:
+            _redirect(job, errors)
+            os.execv(sys.executable, [sys.executable, "-m", "nearfar", *job.words])
+        counted = _count_operations(job.folder, fault.operation)
         _plant(fault)
         status = call(job, errors)
+        with contextlib.suppress(OSError):  # there may be no room
+            _about(errors).write_text(json.dumps([time.process_time(), counted[0]]), encoding="utf-8")
     except BaseException:  # a fork must not go on with the work of its parent
         status = 99
     os._exit(status)
+
+
+def _about(errors: Path) -> Path:
+    """Where a command that has come to its end leaves what only it knows."""
+    return errors.with_name(f"{errors.name}-about")
 
 
 def run(job: Job, fault: Fault = Fault(), *, patience: float = PATIENCE) -> End:  # noqa: B008  # frozen
     """Run a command to its end."""
     errors = job.folder.parent / f"errors-{os.getpid()}-{random.getrandbits(32)}"
     child = start(job, fault, errors)
-    return finish(child, errors, patience)
+    return finish(child, errors, patience, fault if job.fresh else Fault())
 
 
-def finish(child: int, errors: Path, patience: float = PATIENCE) -> End:
-    """Wait for a command."""
-    until, late = time.monotonic() + patience, False
+def finish(child: int, errors: Path, patience: float = PATIENCE, fault: Fault = Fault()) -> End:  # noqa: B008  # frozen
+    """Wait for a command, which gets the signal of the fault."""
+    until, late, due = time.monotonic() + patience, False, fault.signal is not None
     while True:
         found, status, used = os.wait4(child, os.WNOHANG)
         if found:
             break
+        if due and _spent(child) >= fault.after:
+            os.kill(child, SIGNALS[str(fault.signal)])
+            due = False
         if time.monotonic() > until and not late:
             late = True
             os.killpg(child, signal.SIGKILL)
         time.sleep(0.005)
     text = errors.read_text(encoding="utf-8", errors="replace")[-5_000:] if errors.exists() else ""
-    errors.unlink(missing_ok=True)
+    about = _about(errors).read_bytes() if _about(errors).exists() else b""
+    own, operations = json.loads(about) if about.endswith(b"]") else (0.0, 0)
+    for path in (errors, _about(errors)):
+        path.unlink(missing_ok=True)
     code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    return End(code, text, used.ru_utime + used.ru_stime, late=late)
+    return End(code, text, used.ru_utime + used.ru_stime, late=late, own=own, operations=operations)
 
 
 def call(job: Job, errors: Path) -> int:
     """The exit status of a command that is called in this process."""
     import traceback
 
+    from tests.preloaded import forked_workers
+
     from nearfar.cli import main
 
-    os.chdir(job.folder)
-    streams = (job.stdin or Path(os.devnull), os.O_RDONLY), (errors.with_name("output"), _NEW), (errors, _NEW)
-    for place, (path, flags) in enumerate(streams):
-        handle = os.open(path, flags, 0o644)
-        os.dup2(handle, place)
-        os.close(handle)
+    _redirect(job, errors)
     sys.stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="surrogateescape")
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     sys.stderr = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["nearfar", *job.words]
     try:
-        main()
+        with forked_workers():
+            main()
         status = 0
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else int(left.code is not None)
@@ -172,7 +200,40 @@ def call(job: Job, errors: Path) -> int:
     return status
 
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+def _redirect(job: Job, errors: Path) -> None:
+    """Go to the folder of a command, and give this process its streams."""
+    os.chdir(job.folder)
+    new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    streams = (job.stdin or Path(os.devnull), os.O_RDONLY), (errors.with_name("output"), new), (errors, new)
+    for place, (path, flags) in enumerate(streams):
+        handle = os.open(path, flags, 0o644)
+        os.dup2(handle, place)
+        os.close(handle)
+
+
+OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod")
+
+
+def _count_operations(folder: Path, last: int | None) -> list[int]:
+    """Count the file operations of this process in a folder, and kill it before the last; it cannot be taken back."""
+    count, process, place = [0], os.getpid(), str(folder.resolve())
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" and event not in OPERATIONS:
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            return
+        name = arguments[0]
+        if not isinstance(name, str | os.PathLike) or os.getpid() != process:
+            return
+        if os.path.isabs(name) and not os.fspath(name).startswith(place):
+            return
+        count[0] += 1
+        if count[0] == last:
+            os.kill(process, signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    return count
 
 
 def _plant(fault: Fault) -> None:

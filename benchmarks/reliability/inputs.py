@@ -13,6 +13,7 @@ import random
 import string
 import zipfile
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -259,7 +260,8 @@ def recipe(chance: random.Random, kind: str = "") -> bytes:
         if chance.random() < 0.2:
             table.pop(key, None)
         else:
-            table[key] = chance.choice((*(each for each in ODD if each is not None), _word(chance), 3, 0.1, "toy"))
+            odd = chance.choice((*(each for each in ODD if each is not None), _word(chance), 3, 0.1, "toy"))
+            table[key] = deepcopy(odd)  # it may be changed in turn
     try:
         text = as_toml(values)
     except (TypeError, ValueError, AttributeError, AssertionError):

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.digest_cases import ASKED, Case, as_toml, cases, write_data
 from benchmarks.digests import folder_parts
 from benchmarks.reliability.commands import SIGNALS, End, Fault, Job, finish, run, start
+from nearfar.files import sha256_of
 
 KINDS = (
     "classes/cross-entropy", "classes/supcon", "classes/triple-entropy", "classes/label-aware", "heads/neighbors",
     "several-labels/cross-entropy", "rated/trained", "joined-pairs/cross-entropy", "scores/cosine-mse",
     "positives/batch-softmax", "triplets/pair-triplet", "ranking/mnrl", "plain/simcse", "plain/mirror", "shuffle/words",
     "training/chunk", "training/early-stopping", "stages/classes", "stages/pairs", "tasks/training/pcgrad",
-    "tasks/stages/two", "study/classes", "study/search", "tune/classes",
+    "tasks/stages/two", "study/classes", "study/search", "tune/classes", "few-texts/cross-entropy", "few-texts/supcon",
+    "embed",
 )  # fmt: skip
 """Cases of :mod:`benchmarks.digest_cases` whose commands are stopped: each kind of run and of rows."""
 AGAIN = {"train": ("--resume",), "predict": ("--resume",), "embed": ("--resume",)}
 """Flags that continue a command; others are called again as they are."""
 ATTEMPTS = 6
+FRESH = 0.1
+"""The share of cases whose command is a new interpreter each time."""
+STOPPED = (
+    "few-texts/supcon", "classes/cross-entropy", "stages/classes", "tasks/training/pcgrad", "tasks/stages/two",
+    "scores/cosine-mse", "embed", "study/classes",
+)  # fmt: skip
+"""The kinds of runs that are killed at single file operations."""
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a case leaves that nothing has stopped."""
+
+    parts: dict[str, str]
+    """The digests of its files."""
+    names: set[str]
+    """The names of its files."""
+    first: End
+    """How its first command ended."""
 
 
 class Workshop:
@@ -35,12 +57,13 @@ class Workshop:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.known = {case.name: case for case in cases()}
-        self.expected: dict[str, tuple[dict[str, str], set[str], list[float]]] = {}
+        self.expected: dict[str, Undisturbed] = {}
+        self._start: float | None = None
         if not (place / "data").exists():
             write_data(place / "data")
 
-    def folder(self, case: Case, name: str) -> Path:
-        """A new folder for a case."""
+    def folder(self, case: Case, name: str = "run") -> Path:
+        """A new folder for a case; always the same one, since files have its name in them."""
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -48,39 +71,52 @@ class Workshop:
             values = {**case.values}
             if case.commands[0].words[0] == "train":
                 values["training"] = {**values.get("training", {}), "checkpoint_every": 1}
-                if "task" not in values:  # what is stopped in the estimate is complete without it
-                    values["training"]["estimate"] = False
             (folder / ASKED).write_text(as_toml(values), encoding="utf-8")
         return folder
 
-    def undisturbed(self, name: str) -> tuple[dict[str, str], set[str], list[float]]:
-        """The digests and files that a case leaves, and the processor time of each of its commands."""
+    def undisturbed(self, name: str) -> Undisturbed:
+        """What a case leaves that nothing has stopped."""
         if name not in self.expected:
             case = self.known[name]
-            folder = self.folder(case, "undisturbed")
-            seconds = []
+            folder = self.folder(case)
+            ends = []
             for command in case.commands:
-                end = run(Job(command.words, folder), patience=900)
-                if end.status:
-                    raise RuntimeError(f"{name}: {' '.join(command.words)} fails: {end.errors}")
-                seconds.append(end.seconds)
-            self.expected[name] = left_in(folder), files(folder), seconds
+                ends.append(run(Job(command.words, folder), patience=900))
+                if ends[-1].status:
+                    raise RuntimeError(f"{name}: {' '.join(command.words)} fails: {ends[-1].errors}")
+            self.expected[name] = Undisturbed(left_in(folder), files(folder), ends[0])
         return self.expected[name]
+
+    def start_seconds(self) -> float:
+        """The processor time that a new interpreter takes until a command begins."""
+        if self._start is None:
+            case = self.known["embed"]
+            end = run(Job(case.commands[0].words, self.folder(case), fresh=True), patience=900)
+            self._start = max(0.0, end.seconds - self.undisturbed("embed").first.own)
+        return self._start
 
     def compare(self, name: str, folder: Path) -> str | None:
         """What differs from an undisturbed run; None where nothing does."""
-        parts, names, _ = self.undisturbed(name)
-        now = left_in(folder)
-        differing = sorted(part for part in {*parts, *now} if parts.get(part) != now.get(part))
+        whole, now = self.undisturbed(name), left_in(folder)
+        differing = sorted(part for part in {*whole.parts, *now} if whole.parts.get(part) != now.get(part))
         if differing:
             return f"other content: {', '.join(differing)[:300]}"
-        more = sorted(files(folder) ^ names)
+        more = sorted(files(folder) ^ whole.names)
         return f"other files: {', '.join(more)[:300]}" if more else None
 
 
 def left_in(folder: Path) -> dict[str, str]:
-    """The digests of what a case left; names of folders do not count."""
-    return folder_parts(folder, hide=folder)
+    """The digests of what a case left: of every file, or of what it says where it also says how long things took."""
+    whole = {
+        f"bytes:{path.relative_to(folder)}": sha256_of(path)
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(TIMED) and "trials" not in path.parts
+    }
+    return folder_parts(folder, hide=folder) | whole
+
+
+TIMED = ("metrics", "journal", "study.json", "log.jsonl", "tune.json", "report.html")
+"""Files with times in them."""
 
 
 def files(folder: Path) -> set[str]:
@@ -92,14 +128,31 @@ def files(folder: Path) -> set[str]:
 def stopped(shop: Workshop, name: str, seed: str) -> tuple[str, str]:
     """Stop the first command of a case one to three times, and continue it: the verdict, and details."""
     chance = random.Random(seed)
-    case = shop.known[name]
-    seconds = shop.undisturbed(name)[2][0]
-    folder = shop.folder(case, "stopped")
-    words = case.commands[0].words
-    faults = [Fault(chance.choice(list(SIGNALS)), chance.uniform(0.0, 1.05) * seconds)
+    case, seconds = shop.known[name], shop.undisturbed(name).first.own
+    fresh = chance.random() < FRESH
+    least, most = 0.0, seconds
+    if fresh:
+        least, most = 0.8 * shop.start_seconds(), shop.start_seconds() + seconds
+    folder = shop.folder(case)
+    job = Job(case.commands[0].words, folder, fresh=fresh)
+    faults = [Fault(chance.choice(list(SIGNALS)), chance.uniform(least, most))
               for _ in range(chance.choice((1, 1, 2, 3)))]  # fmt: skip
     how = ", ".join(f"{fault.signal} after {fault.after:.2f} s" for fault in faults)
-    return continued(shop, name, folder, words, faults, how)
+    return continued(shop, name, job, faults, f"{how}{', new processes' if fresh else ''}")
+
+
+def killed(shop: Workshop, name: str, seed: str) -> tuple[str, str]:
+    """Kill the first command of a case before the file operation that ends the seed, and continue it."""
+    case, at = shop.known[name], int(seed.split()[-1])
+    job = Job(case.commands[0].words, shop.folder(case))
+    how = f"before operation {at} of {shop.undisturbed(name).first.operations}"
+    return continued(shop, name, job, [Fault(operation=at)], how)
+
+
+def points(shop: Workshop, kinds: tuple[str, ...], number: int) -> list[tuple[str, str]]:
+    """So many file operations, spread over those of all kinds: the kind, and its name with the operation."""
+    found = [(kind, f"{kind} {1 + at}") for kind in kinds for at in range(shop.undisturbed(kind).first.operations)]
+    return [found[place * len(found) // number] for place in range(min(number, len(found)))]
 
 
 def filled(shop: Workshop, name: str, seed: str) -> tuple[str, str]:
@@ -107,25 +160,24 @@ def filled(shop: Workshop, name: str, seed: str) -> tuple[str, str]:
     chance = random.Random(seed)
     case = shop.known[name]
     shop.undisturbed(name)
-    folder = shop.folder(case, "filled")
+    folder = shop.folder(case)
     if chance.random() < 0.5:
         fault = Fault(disk=chance.randint(0, 60))
         how = f"no room after {fault.disk} files"
     else:
         fault = Fault(file_size=int(10 ** chance.uniform(1, 6.3)))
         how = f"no room in files above {fault.file_size} bytes"
-    return continued(shop, name, folder, case.commands[0].words, [fault], how)
+    return continued(shop, name, Job(case.commands[0].words, folder), [fault], how)
 
 
-def continued(
-    shop: Workshop, name: str, folder: Path, words: tuple[str, ...], faults: list[Fault], how: str
-) -> tuple[str, str]:
+def continued(shop: Workshop, name: str, job: Job, faults: list[Fault], how: str) -> tuple[str, str]:
     """Run a command with each fault in turn, then without any until it succeeds, then the others of its case."""
+    folder, words = job.folder, job.words
     again = (*words, *AGAIN.get(words[0], ()))
     ends: list[End] = []
     for place, fault in enumerate([*faults, *[Fault()] * ATTEMPTS]):
         begun = any(folder.iterdir()) and place > 0
-        ends.append(run(Job(again if begun else words, folder), fault, patience=900))
+        ends.append(run(replace(job, words=again if begun else words), fault, patience=900))
         end = ends[-1]
         if "Traceback (most recent call last)" in end.errors and end.status != -signal.SIGKILL:
             return "traceback", f"{how}: {end.errors[-1500:]}"
@@ -160,7 +212,10 @@ def lost_process(shop: Workshop, _name: str, seed: str) -> tuple[str, str]:
     until = time.monotonic() + 300
     while not journal.exists() or journal.read_bytes().count(b"\n") < steps:
         if time.monotonic() > until:
-            return "hang", f"{how}: it did not begin"
+            for child, _ in children:
+                os.kill(child, signal.SIGKILL)
+            ends = [finish(child, errors) for child, errors in children]
+            return "hang", f"{how}: it did not begin: {[(end.status, end.seconds, end.errors[-500:]) for end in ends]}"
         time.sleep(0.002)
     os.kill(children[dead][0], signal.SIGKILL)
     began = time.monotonic()
@@ -175,15 +230,16 @@ def lost_process(shop: Workshop, _name: str, seed: str) -> tuple[str, str]:
     again = [finish(child, errors, 600) for child, errors in _two((*words, "--resume"), folder)]
     if any(end.status for end in again):
         return "not resumed", f"{how}: {again[0].errors[-500:]}"
-    shop.expected.setdefault("two", _undisturbed_two(shop, case))
+    if "two" not in shop.expected:
+        shop.expected["two"] = _undisturbed_two(shop, case)
     return ("identical", how) if shop.compare("two", folder) is None else ("different", how)
 
 
-def _undisturbed_two(shop: Workshop, case: Case) -> tuple[dict[str, str], set[str], list[float]]:
-    folder = shop.folder(case, "two-undisturbed")
+def _undisturbed_two(shop: Workshop, case: Case) -> Undisturbed:
+    folder = shop.folder(case, "two")
     ends = [finish(child, errors, 600) for child, errors in _two(case.commands[0].words, folder)]
     assert not any(end.status for end in ends), ends
-    return left_in(folder), files(folder), []
+    return Undisturbed(left_in(folder), files(folder), ends[0])
 
 
 def _two(words: tuple[str, ...], folder: Path) -> list[tuple[int, Path]]:
@@ -199,11 +255,7 @@ def _two(words: tuple[str, ...], folder: Path) -> list[tuple[int, Path]]:
     ]
 
 
-def rounds(kinds: tuple[str, ...], number: int) -> Iterator[tuple[str, str]]:
-    """So many cases of kinds in turn: the kind, and the seed of what happens."""
-    for place in range(number):
-        kind = kinds[place % len(kinds)]
-        yield kind, f"{kind} {place // len(kinds)}"
-
-
-Try = Callable[[Workshop, str, str], tuple[str, str]]
+def rounds(kinds: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Cases of kinds in turn, without an end: the kind, and the seed of what happens."""
+    for turn in itertools.count():
+        yield from ((kind, f"{kind} {turn}") for kind in kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from benchmarks.digest_cases import cases
 from benchmarks.reliability import inputs, table
 from benchmarks.reliability.__main__ import NUMBERS, PARTS, SMALL
 from benchmarks.reliability.commands import MEMORY, SECONDS, End
-from benchmarks.reliability.runs import KINDS, rounds
+from benchmarks.reliability.runs import KINDS, STOPPED, rounds
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +54,8 @@ def test_every_part_has_a_promise_and_every_kind_of_run_exists():
     assert set(NUMBERS) == set(PARTS) == set(table.ABOUT) == set(table.PROMISES)
     assert set(SMALL) <= set(NUMBERS)
     assert set(KINDS) <= {case.name for case in cases()}
-    assert len(dict.fromkeys(case for _, case in rounds(KINDS, 500))) == 500
+    assert set(STOPPED) <= set(KINDS)
+    assert len(dict.fromkeys(case for _, case in itertools.islice(rounds(KINDS), 500))) == 500
 
 
 def test_malformed_inputs_are_the_same_for_the_same_number(tmp_path):
@@ -70,7 +72,9 @@ def test_malformed_inputs_are_the_same_for_the_same_number(tmp_path):
 @pytest.mark.slow
 def test_a_small_part_of_the_campaign_keeps_every_promise(tmp_path):
     """Some malformed inputs and some stopped runs, in processes with bounds on time and memory."""
-    command = [sys.executable, "-m", "benchmarks.reliability", "--small", "--minutes", "14", "--only", "inputs", "--only", "kills", "--only", "disk"]  # fmt: skip
+    parts = [word for part in ("inputs", "kills", "disk", "stops") for word in ("--only", part)]
+    command = [sys.executable, "-m", "benchmarks.reliability", "--small", "--minutes", "14", *parts]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "malformed data files, recipes and flags | 100 |" in done.stdout
+    assert "runs killed at single file operations and resumed | 6 |" in done.stdout
