@@ -15,7 +15,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy" / "ray_serve.py"
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_two_replicas_answer_as_one_server(folders):
+def test_two_replicas_answer_as_one_server(folders, monkeypatch):
     """All paths behind one address; each replica is a whole server."""
     import httpx
     import ray
@@ -23,6 +23,9 @@ def test_two_replicas_answer_as_one_server(folders):
 
     import nearfar
 
+    for name in ("ready", "health"):  # a busy machine starts the proxy of Ray slowly
+        monkeypatch.setenv(f"RAY_SERVE_PROXY_{name.upper()}_CHECK_TIMEOUT_S", "90")
+    monkeypatch.setattr("ray.serve._private.api.HTTP_PROXY_TIMEOUT", 400)
     spec = importlib.util.spec_from_file_location("ray_serve", DEPLOY)
     assert spec is not None
     assert spec.loader is not None

@@ -39,7 +39,7 @@ class Counter:
         """The samples, a line each."""
         with self._lock:
             values = sorted(self._values.items())
-        return [f"{self.name}{_braces(self.labels, labels)} {value:.17g}" for labels, value in values]
+        return [f"{self.name}{_braces(self.labels, labels)} {_number(value)}" for labels, value in values]
 
 
 class Gauge:
@@ -52,7 +52,7 @@ class Gauge:
 
     def lines(self) -> list[str]:
         """The sample."""
-        return [f"{self.name} {self._read():.17g}"]
+        return [f"{self.name} {_number(self._read())}"]
 
 
 class Histogram:
@@ -86,7 +86,7 @@ class Histogram:
                 shown = "+Inf" if bound == float("inf") else f"{bound:g}"
                 lines.append(f"{self.name}_bucket{_braces((*self.labels, 'le'), (*labels, shown))} {reached}")
             braces = _braces(self.labels, labels)
-            lines += [f"{self.name}_sum{braces} {total:.17g}", f"{self.name}_count{braces} {reached}"]
+            lines += [f"{self.name}_sum{braces} {_number(total)}", f"{self.name}_count{braces} {reached}"]
         return lines
 
 
@@ -95,6 +95,10 @@ def _braces(names: Labels, values: Labels) -> str:
         return ""
     pairs = zip(names, values, strict=True)
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs) + "}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _escaped(value: str) -> str:

@@ -38,18 +38,17 @@ def run(settings: Settings) -> None:
     sys.stderr.write(f"serving {settings.model_name} at {address} (docs: {address}/docs); Ctrl-C stops\n")
     if "127.0.0.1" not in address and "[::1]" not in address and not settings.keys:
         sys.stderr.write("note: other machines may reach this server, and it asks for no key: --api-key-file FILE\n")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _ignore)  # what uvicorn returns to after it has stopped in good order
-    if settings.workers > 1:
-        _share_threads(settings.workers)
-        config = _config(settings, _Worker(settings), factory=True)
-        Multiprocess(config, sockets=[listener]).run()
-    else:
-        write_logs(sys.stderr)
-        service = Service(settings)
-        server = _Server(_config(settings, application(settings, service=service)), service)
-        server.run(sockets=[listener])
-        server.check()
+    with _calm_signals():
+        if settings.workers > 1:
+            _share_threads(settings.workers)
+            config = _config(settings, _Worker(settings), factory=True)
+            Multiprocess(config, sockets=[listener]).run()
+        else:
+            write_logs(sys.stderr)
+            service = Service(settings)
+            server = _Server(_config(settings, application(settings, service=service)), service)
+            server.run(sockets=[listener])
+            server.check()
     sys.stderr.write("stopped\n")
 
 
@@ -105,14 +104,26 @@ class _Worker:
     settings: Settings
 
     def __call__(self) -> ASGIApp:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _ignore)
         write_logs(sys.stderr)
         return application(self.settings, eager=True)
 
 
-def _ignore(_number: int, _frame: object) -> None:
-    """The signal has been handled."""
+@contextlib.contextmanager
+def _calm_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the server in good order, and not the process before that.
+
+    uvicorn raises the signal again once it has stopped; then nothing is left to do.
+    """
+
+    def nothing(_number: int, _frame: object) -> None:
+        """The signal has been handled."""
+
+    before = {number: signal.signal(number, nothing) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _config(settings: Settings, app: Any, *, factory: bool = False) -> uvicorn.Config:
@@ -145,9 +156,12 @@ def listen(settings: Settings) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, _, _, place = found[0]
         listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.set_inheritable(True)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+        except OSError:
+            listener.close()
+            raise
     except OSError as cause:
         reason = cause.strerror or str(cause)
         raise SettingError(
