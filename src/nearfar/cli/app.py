@@ -30,6 +30,7 @@ from nearfar.cli.study import study_app
 from nearfar.cli.train import train
 from nearfar.cli.tune import tune
 from nearfar.cli.whiten import whiten
+from nearfar.cli.workbench import explore, label
 from nearfar.errors import Interrupted, NearfarError, ProcessError
 
 app = typer.Typer(
@@ -75,6 +76,8 @@ for command in (
         tune,
         report,
         reproduce,
+        label,
+        explore,
     ),
     objectives,
     push,

@@ -169,6 +169,12 @@ class RowFile:
             ) from cause
 
 
+def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Values]) -> None:
+    """Write rows that are in memory to a file by its ending; it exists whole or not at all."""
+    with atomic(path) as temporary:
+        _WRITERS[path.suffix.lower()](temporary, columns, lambda: iter(rows))
+
+
 def line_of(row: Values) -> bytes:
     """A row as a line of JSON; whatever JSON does not have, such as a date, is written as text."""
     return (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""A local web application: label texts, explore them on a map, and fix their labels."""
