@@ -67,7 +67,7 @@ def label(
         embeddings = Embeddings(encoder, texts.texts, project.folder)
         explorer = Explorer(project, embeddings, method=_method(method), seed=seed)
         queue = LabelQueue(project, embeddings, seed=seed)
-        trainer = Trainer(project, encoder, random_state=seed)
+        trainer = Trainer(project, encoder, after=embeddings.opened, random_state=seed)
         _print_recovered(project.log.recovered)
         embeddings.start(explorer.compute)
         serve(

@@ -83,7 +83,8 @@ class Workbench:
     def next(self, values: Values) -> dict[str, Any]:
         """Texts to label next."""
         having = [int(row) for row in values.get("having", [])][:MOST_ROWS]
-        rows = self.queue.take(_user(values), min(int(values.get("count", 5)), 50), having=having)
+        person = str(values.get("session") or _user(values))[:LONGEST]
+        rows = self.queue.take(person, min(int(values.get("count", 5)), 50), having=having)
         guesses = self.queue.guesses(rows)
         return {"rows": [self._row(row) | {"guess": guess} for row, guess in zip(rows, guesses, strict=True)]}
 

@@ -47,6 +47,8 @@ class Embeddings:
         self.probabilities: NDArray[np.float32] | None = None
         """(n, c) what the model predicts, for a model with classes."""
         self.ready = np.zeros(len(texts), dtype=np.bool_)
+        self.opened = threading.Event()
+        """Set when the model is open, or cannot be opened: opening two at once is not safe in transformers."""
         self._model: Model | None = None
         self._turn = threading.Lock()
         self._stop = threading.Event()
@@ -70,6 +72,8 @@ class Embeddings:
             except Exception as error:
                 logger.exception("the texts could not be embedded")
                 self.error = f"The texts could not be embedded: {error}"
+            finally:
+                self.opened.set()
 
         self._thread = threading.Thread(target=work, name="embeddings", daemon=True)
         self._thread.start()
@@ -121,6 +125,7 @@ class Embeddings:
                 if model.labels is not None and not model.multilabel and not model.predicts_scores:
                     self.classes = model.labels
                 self._model = model
+                self.opened.set()
         return self._model
 
     def _outputs(self, model: Model, texts: list[str]) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.cluster import MiniBatchKMeans
 
 from nearfar.data.records import normalized
 from nearfar.errors import NearfarError, SettingError
@@ -85,8 +86,6 @@ class Explorer:
         self.stage = ""
 
     def _compute(self) -> None:
-        from sklearn.cluster import MiniBatchKMeans
-
         vectors = self.embeddings.vectors
         self.stage = "computing the map"
         self._set("place", principal_components(vectors))

@@ -1,10 +1,10 @@
 """Which texts to label next: typical and diverse ones first, then uncertain, diverse and class-balanced ones.
 
-Labels are few and attention is short, so the order matters. Without labels, a text teaches most if many others are like
-it: the texts are clustered, and of the clusters without a label the most typical text of the largest is proposed
-(TypiClust: Hacohen et al. 2022, "Active Learning on a Budget"). With some labels of each class, texts that the model is
-unsure about teach more: of the most uncertain ones, those of different clusters are proposed (cluster-margin: Citovsky
-et al. 2021, "Batch Active Learning at Scale"), classes with few labels first.
+Labels are few, so their order matters. A text teaches most if many others are like it: the texts are clustered, with
+one cluster for each label so far and to come, and of the clusters without a label the most typical text is proposed,
+the largest cluster first (TypiClust: Hacohen et al. 2022, "Active Learning on a Budget"). With some hundred labels,
+texts that the model is unsure about teach more: of the most uncertain ones, those of different clusters are proposed
+(cluster-margin: Citovsky et al. 2021, "Batch Active Learning at Scale"), classes with few labels first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
 
 from nearfar.seeds import generator, stream
 
@@ -21,8 +23,8 @@ POOL = 3_000
 MOST_CLUSTERS = 200
 TYPICAL = 20
 """Neighbors whose mean distance says how typical a text is."""
-WARM = 3
-"""Labels of each class from which on uncertainty decides."""
+WARM = 200
+"""Labels from which on uncertainty decides; docs/how-to/label.md has the figures."""
 WIDE = 6
 """Of the most uncertain texts, so many times as many as are proposed are clustered."""
 
@@ -69,8 +71,7 @@ def propose(pool: Pool, count: int, *, seed: int = 0) -> Rows:
     if count == 0:
         return rows[:0]
     labeled = pool.labels[pool.known()]
-    per_class = np.bincount(labeled, minlength=pool.classes)
-    if (per_class > 0).sum() < 2 or len(labeled) < WARM * pool.classes:
+    if len(labeled) < WARM or len(np.unique(labeled)) < 2:
         return typical(pool, rows, count, seed=seed)
     return uncertain(pool, rows, count, seed=seed)
 
@@ -116,8 +117,6 @@ def uncertain(pool: Pool, rows: Rows, count: int, *, seed: int) -> Rows:
 
 def probabilities(pool: Pool, rows: Rows) -> NDArray[np.float64]:
     """(k, c) how likely each class that has labels is for some texts, by a head that is fitted to the labels now."""
-    from sklearn.linear_model import LogisticRegression
-
     known = pool.known()
     head = LogisticRegression(C=10.0, max_iter=200, class_weight="balanced")
     chances: NDArray[np.float64] = head.fit(pool.vectors[known], pool.labels[known]).predict_proba(pool.vectors[rows])
@@ -132,8 +131,6 @@ def _margins(chances: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _clusters(vectors: Vectors, count: int, *, seed: int) -> Rows:
-    from sklearn.cluster import KMeans
-
     count = max(1, min(count, len(np.unique(vectors, axis=0))))
     found = KMeans(count, n_init=1, random_state=stream(seed, "clusters", count) % 2**32).fit_predict(vectors)
     clusters: Rows = found.astype(np.int64)

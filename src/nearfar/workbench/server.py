@@ -47,6 +47,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(128)  # who connects before the server runs waits
     except OSError as cause:
         raise OutputError(f"--host {host} --port {port}: {cause.strerror}. Choose another --port, or 0.") from cause
     return listener

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from nearfar.seeds import stream
 
@@ -84,9 +86,6 @@ def neighbor_votes(labels: Rows, around: Rows) -> tuple[Rows, NDArray[np.float64
 
 def cross_validated(vectors: NDArray[np.float32], labels: Rows, *, seed: int) -> NDArray[np.float64] | None:
     """(n, c) probabilities of each text by a head that was fitted without it; None where classes are too small."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
     classes, counts = np.unique(labels, return_counts=True)
     folds = min(FOLDS, int(counts.min()))
     if len(classes) < 2 or folds < 2:

@@ -29,18 +29,20 @@ class Trainer:
     Args:
         project: whose labels and folder.
         encoder: the encoder that is fine-tuned.
+        after: what a training waits for; None for nothing.
         settings: further arguments of `nearfar.Classifier`.
     """
 
-    def __init__(self, project: Project, encoder: str, **settings: Any) -> None:
-        self.project, self.encoder, self.settings = project, encoder, settings
+    def __init__(
+        self, project: Project, encoder: str, *, after: threading.Event | None = None, **settings: Any
+    ) -> None:
+        self.project, self.encoder, self.after, self.settings = project, encoder, after, settings
         self.error: str | None = None
         curve = project.curve()
         self.trained = int(curve[-1]["labels"]) if curve and (project.folder / MODEL).is_dir() else 0
         """Labels that the last model was trained on."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._digest = -1
 
     @property
     def active(self) -> bool:
@@ -81,6 +83,8 @@ class Trainer:
 
     def _work(self) -> None:
         self.error = None
+        if self.after is not None:
+            self.after.wait()
         try:
             self.train()
         except NearfarError as error:

@@ -10,6 +10,8 @@ let state = null;
 let sending = Promise.resolve();
 let fetching = false;
 let exhausted = false;
+const latest = new Map();  // the version of each text after what was decided here, written or on its way
+const session = crypto.randomUUID();
 let changed = () => {};
 
 export function start(onChange) {
@@ -105,11 +107,14 @@ async function fill() {
   fetching = true;
   try {
     const having = [...queue, ...(current ? [current] : [])].map((item) => item.row);
-    const { rows } = await ask("next", { count: 6, having });
-    const known = new Set(having);
-    queue.push(...rows.filter((item) => !known.has(item.row) && item.row !== current?.row));
+    const { rows } = await ask("next", { session, count: 6, having });
+    const known = new Set([...queue, ...(current ? [current] : [])].map((item) => item.row));
+    const fresh = rows.filter((item) => !known.has(item.row) && item.version >= (latest.get(item.row) ?? 0));
+    queue.push(...fresh);
     exhausted = rows.length === 0;
-    if (!current) advance(); else show();
+    if (!current && queue.length) current = queue.shift();
+    show();
+    if (rows.length && !fresh.length && !queue.length) setTimeout(fill, 300);
   } catch (error) {
     showError(error);
     setTimeout(fill, 3000);
@@ -145,6 +150,7 @@ function decide(kind, label = null) {
   const item = current;
   const entry = { item, kind, label, before: { kind: item.kind, label: item.kind === "label" ? item.label : null } };
   history.push(entry);
+  latest.set(item.row, item.version + 1);
   showHistory();
   advance();
   sending = sending.then(() => write(entry));
@@ -167,6 +173,7 @@ async function write(entry) {
     changed();
   } catch (error) {
     history = history.filter((each) => each !== entry);
+    latest.delete(item.row);
     if (current) queue.unshift(current);
     current = item;
     show();
@@ -185,6 +192,7 @@ function undo() {
       const { conflicts } = await ask("decide", { changes: [{ row: item.row, version: item.version, ...before }] });
       if (conflicts.length) throw new Error("Somebody else has decided on this text since; nothing was undone.");
       Object.assign(item, { version: item.version + 1, ...before });
+      latest.set(item.row, item.version);
       queue = queue.filter((each) => each.row !== item.row);
       if (current && current.row !== item.row) queue.unshift(current);
       current = item;
