@@ -382,6 +382,8 @@ def _commands() -> Iterator[Case]:
     ]
     yield _simple("evaluate/suite", *suites)
     yield _simple("serve", _call("serve", "toy", "--openapi", out="openapi.json"))
+    yield _simple("label", _call("label", f"{DATA}/texts.jsonl", "--files", "--out", "project"))
+    yield _simple("explore", _call("explore", "toy", f"{DATA}/texts.jsonl", "--map", "pca", "--files", "--out", "map"))
     corpus, queries = f"{DATA}/corpus.jsonl", f"{DATA}/ranking.jsonl"
     yield _simple("search", _call("search", "toy", corpus, queries, "--top", "4", "--out", "found.jsonl"))
     yield _simple(

@@ -46,6 +46,9 @@ def label(
     host: Host = "127.0.0.1",
     port: Port = 0,
     browser: Browser = True,
+    files: Annotated[
+        bool, typer.Option("--files", help="Write labeled.csv and labeled.jsonl of the project, and show no page.")
+    ] = False,
 ) -> None:
     """Label texts in the browser, one keystroke a label, while a model is trained on the labels so far.
 
@@ -69,17 +72,19 @@ def label(
         queue = LabelQueue(project, embeddings, seed=seed)
         trainer = Trainer(project, encoder, after=embeddings.opened, random_state=seed)
         _print_recovered(project.log.recovered)
-        embeddings.start(explorer.compute)
-        serve(
-            Workbench(project, embeddings, explorer, queue, trainer),
-            host=host,
-            port=port,
-            announce=lambda address: _announce(address, browser=browser),
-        )
-        written = project.export() if project.result_rows() else []
-        if written:
-            places = ", ".join(str(path) for path in written)
-            sys.stderr.write(f"{counted(len(project.result_rows()), 'labeled text')} in {places}\n")
+        if not files:
+            embeddings.start(explorer.compute)
+            serve(
+                Workbench(project, embeddings, explorer, queue, trainer),
+                host=host,
+                port=port,
+                announce=lambda address: _announce(address, browser=browser),
+            )
+            embeddings.stop()
+        labeled = len(project.result_rows())
+        if labeled or files:
+            places = ", ".join(str(path) for path in project.export())
+            sys.stderr.write(f"{counted(labeled, 'labeled text')} in {places}\n")
 
 
 def explore(
