@@ -58,7 +58,7 @@ class Page:
         for key in keys:
             self.driver.switch_to.active_element.send_keys(key)
 
-    def wait(self, condition, seconds=30):
+    def wait(self, condition, seconds=120):
         """Wait until something is true, and return it."""
         end = time.monotonic() + seconds
         while True:

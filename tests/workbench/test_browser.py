@@ -59,10 +59,10 @@ def test_labels_by_keyboard_from_none_to_a_model_with_a_crash_between(page, tmp_
         page.wait(lambda: count() == 10)
         page.press(" ", "0")
         page.wait(lambda: count() == 12)
+        text = page.wait(lambda: len(page.text("text")) > 5 and page.text("text"))
         assert page.errors() == []
         process.kill()  # in the middle
         process.wait()
-        text = page.text("text")
         page.press("1")
         page.wait(lambda: "not written" in page.text("error"))
         assert "server does not answer" in page.text("error")

@@ -86,7 +86,8 @@ class Workbench:
         person = str(values.get("session") or _user(values))[:LONGEST]
         rows = self.queue.take(person, min(int(values.get("count", 5)), 50), having=having)
         guesses = self.queue.guesses(rows)
-        return {"rows": [self._row(row) | {"guess": guess} for row, guess in zip(rows, guesses, strict=True)]}
+        answers = [self._row(row) | {"guess": guess} for row, guess in zip(rows, guesses, strict=True)]
+        return {"rows": [each for each in answers if each["label"] is None]}  # somebody may have labeled one meanwhile
 
     def rows(self, values: Values) -> dict[str, Any]:
         """Some texts with everything about them."""

@@ -109,7 +109,7 @@ async function fill() {
     const having = [...queue, ...(current ? [current] : [])].map((item) => item.row);
     const { rows } = await ask("next", { session, count: 6, having });
     const known = new Set([...queue, ...(current ? [current] : [])].map((item) => item.row));
-    const fresh = rows.filter((item) => !known.has(item.row) && item.version >= (latest.get(item.row) ?? 0));
+    const fresh = rows.filter((item) => !known.has(item.row) && item.label === null && item.version >= (latest.get(item.row) ?? 0));
     queue.push(...fresh);
     exhausted = rows.length === 0;
     if (!current && queue.length) current = queue.shift();
