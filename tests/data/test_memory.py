@@ -141,7 +141,7 @@ def test_splits_have_names():
         "memory:sst/dev": 2,
     }
     assert named_splits({"text": TEXTS, "label": LABELS}) == {"memory:train": {"text": TEXTS, "label": LABELS}}
-    with pytest.raises(SettingError, match="the splits train, dev and test, got 'unsupervised'"):
+    with pytest.raises(SettingError, match="the splits train, dev, test and unlabeled, got 'unsupervised'"):
         named_splits({"train": 1, "unsupervised": 2})
 
 

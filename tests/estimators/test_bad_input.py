@@ -91,7 +91,7 @@ def test_settings_are_refused_by_the_name_that_they_have_here(settings, message)
 @pytest.mark.parametrize(
     ("settings", "more", "message"),
     [
-        ({}, {"unlabeled": ["a text"]}, "fit takes texts with their labels, or unlabeled texts .* and not both"),
+        ({"head": "neighbors"}, {"unlabeled": ["a text"]}, "data.unlabeled .* a neighbors head does not weigh texts"),
         ({"label_names": ["a fruit", "a tool"]}, {}, "label_names is a dictionary of labels and descriptions, a file"),
         ({"label_names": {"frut": "a fruit"}}, {}, "describes 'frut', which is no class .* Did you mean 'fruit'"),
         ({"columns": {"txt": "a"}}, {}, "columns names 'txt'.*Did you mean 'text'"),

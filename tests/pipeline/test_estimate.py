@@ -137,7 +137,7 @@ def interrupt(*_: object) -> None:
 
 def kill_in_the_second_fold(out: Path) -> None:
     """Train in a process of its own, which is killed when one of three folds is done."""
-    done, real = [], estimate._fold
+    done, real = [], estimate.fold_run
 
     def fold(*arguments: Any) -> Any:
         if done:
@@ -145,7 +145,7 @@ def kill_in_the_second_fold(out: Path) -> None:
         done.append(real(*arguments))
         return done[-1]
 
-    with patch.object(estimate, "_fold", fold):
+    with patch.object(estimate, "fold_run", fold):
         run(out, LABELED, training=EXACT)
 
 
@@ -180,7 +180,7 @@ def test_an_interrupted_estimate_leaves_a_complete_model_and_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("nearfar.pipeline.estimate._fold", interrupt)
+        patched.setattr("nearfar.pipeline.estimate.fold_run", interrupt)
         with pytest.raises(Interrupted, match=r"the model is complete without it, and --resume computes it\."):
             run(tmp_path / "m", LABELED, training=EXACT)
     assert nearfar.load(tmp_path / "m").predict(["a ripe kiwi from the garden"])
@@ -189,7 +189,7 @@ def test_an_interrupted_estimate_leaves_a_complete_model_and_is_resumed(
 
 
 def test_in_python_an_interrupted_estimate_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearfar.pipeline.estimate._fold", interrupt)
+    monkeypatch.setattr("nearfar.pipeline.estimate.fold_run", interrupt)
     values = {"data": {"train": "memory:train"}, "encoder": {"name": "toy"}}
     summary = train(build_recipe(values, where="test"), tmp_path / "m", data=LABELED, on_interrupt="finish")
     assert summary.estimate is None

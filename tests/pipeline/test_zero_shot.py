@@ -7,7 +7,7 @@ import pytest
 
 import nearfar
 from nearfar.errors import DataError, SettingError
-from nearfar.pipeline import zero_shot
+from nearfar.pipeline import unlabeled, zero_shot
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.train import train
 from nearfar.recipe import build_recipe, read_recipe
@@ -58,7 +58,7 @@ def test_how_good_it_is_is_known_with_labeled_test_rows_only(tmp_path):
 def test_a_file_is_read_in_windows_and_the_saved_recipe_runs_again(tmp_path, monkeypatch):
     pool = tmp_path / "pool.txt"
     pool.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    monkeypatch.setattr(zero_shot, "WINDOW", 5)
+    monkeypatch.setattr(unlabeled, "WINDOW", 5)
     train(recipe(train=str(pool)), tmp_path / "one")
     train(read_recipe(tmp_path / "one" / "recipe.toml"), tmp_path / "two")
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
@@ -66,7 +66,7 @@ def test_a_file_is_read_in_windows_and_the_saved_recipe_runs_again(tmp_path, mon
 
 
 def test_a_large_pool_is_drawn_from_by_the_seed(monkeypatch):
-    monkeypatch.setattr(zero_shot, "MOST_TEXTS", 20)
+    monkeypatch.setattr(unlabeled, "MOST_TEXTS", 20)
     notes = [note for note in plan_encoder_run(recipe(), TEXTS).notes if "unlabeled" in note]
     assert " of 20 of 48 unlabeled texts train" in notes[0]
     first, second = (plan_encoder_run(recipe(), TEXTS).data.train.texts for _ in range(2))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearfar.cli import options
-from nearfar.errors import OutputError, Problem, RecipeError, SettingError
+from nearfar.errors import OutputError, Problem, RecipeError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nearfar.recipe import Override, Recipe
     from nearfar.recipe.tasks import TaskRecipe
 
-FILES = ("data.train", "data.dev", "data.test", "data.names")
+FILES = ("data.train", "data.dev", "data.test", "data.names", "data.unlabeled")
 FOLDERS = ("encoder.name", "objective.weighting")
 """Keys that may name a file or a folder; those of tasks and stages end in the same way."""
 
@@ -48,7 +48,7 @@ def train(
     ] = None,
     unlabeled: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Texts without labels, in place of the training data; needs --names."),
+        typer.Option(metavar="FILE", help="Texts without labels, beside the training data or with --names alone."),
     ] = None,
     class_weight: Annotated[
         str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
@@ -90,7 +90,7 @@ def train(
         ("data.label_separator", "--label-separator", label_separator),
         ("data.score", "--score", score),
         ("data.names", "--names", names),
-        ("data.unlabeled", "--unlabeled", None if unlabeled is None else True),
+        ("data.unlabeled", "--unlabeled", True if unlabeled is not None and source is None else unlabeled),
         ("objective.class_weight", "--class-weight", class_weight),
         ("head.keep_vectors", "--keep-vectors", keep_vectors or None),
         ("data.encoding", "--encoding", encoding),
@@ -105,12 +105,7 @@ def train(
         ("training.estimate", "--no-estimate", False if no_estimate else None),
         ("seed", "--seed", seed),
     )
-    if unlabeled is not None and source is not None:
-        raise SettingError(
-            "--unlabeled takes the place of the training data, for classes that have names and no labeled texts: give "
-            f"one of {source} and --unlabeled {unlabeled}."
-        )
-    source = source if unlabeled is None else unlabeled
+    source = unlabeled if source is None else source  # without labels, class names choose training texts
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
     recipe = gather_recipe(source, out, gather_overrides(flags, set_ or []), resume=resume)

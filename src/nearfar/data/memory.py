@@ -18,7 +18,7 @@ from nearfar.data.text_files import Row, distinct_names
 from nearfar.data.values import Issues
 from nearfar.errors import MEMORY, DataError, SettingError, counted
 
-SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test"}
+SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "test": "test", "unlabeled": "unlabeled"}
 """What the splits of data in memory may be called, and what we call them."""
 TAKES = (
     "Give a list of texts, of (text, label) pairs or of dictionaries, a dictionary of columns, a tuple of two lists "
@@ -30,7 +30,8 @@ def named_splits(data: object, task: str | None = None) -> dict[str, object]:
     """The splits of data in memory by the names they have in a recipe and in messages, ``memory:train`` and so on.
 
     Args:
-        data: the training rows, or a mapping with ``train``, and ``dev`` and ``test`` where there are some.
+        data: the training rows, or a mapping with ``train``, and ``dev``, ``test`` and ``unlabeled`` if there are
+            some.
         task: which of several tasks it belongs to; its name becomes part of the names.
 
     >>> named_splits([("good", "yes"), ("bad", "no")])
@@ -40,7 +41,9 @@ def named_splits(data: object, task: str | None = None) -> dict[str, object]:
         data = {"train": data}
     unknown = [name for name in data if name not in SPLITS]
     if unknown:
-        raise SettingError(f"data in memory has the splits train, dev and test, got {unknown[0]!r}; leave it out.")
+        raise SettingError(
+            f"data in memory has the splits train, dev, test and unlabeled, got {unknown[0]!r}; leave it out."
+        )
     prefix = MEMORY if task is None else f"{MEMORY}{task}/"
     return {prefix + SPLITS[name]: rows for name, rows in data.items() if rows is not None}
 

@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from nearfar.training import Callback
 
 
+def _texts_alone(texts: Any, name: str) -> Any:
+    return texts if is_table(texts) else text_columns(texts, name)
+
+
 class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A text classifier: a pretrained encoder, fine-tuned with a contrastive or another objective, and a class head.
 
@@ -162,23 +166,26 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
             labels: the class of each text, or its score with ``task="scores"``; for several labels a text
                 (multi-label) a list of lists, or a matrix of 0 and 1; of a table the name of its column, or None to
                 recognize it by its name.
-            unlabeled: texts without labels in place of ``texts``, for classes that ``label_names`` describes.
+            unlabeled: texts without labels: beside labeled ones, some of them join the training if the labeled texts
+                show that it is right; in place of ``texts``, for classes that ``label_names`` describes.
             validation: rows that choose the best weights: ``(texts, labels)``, a table, or a share of the texts such
                 as 0.1; 0 for none, None for a tenth of at least 1,000 texts.
             sample_weight: how much each text counts in a cross-entropy, and in a logistic or nearest-center head; of a
                 table the name of its column, too.
         """
         self._refuse_unsupported(texts, unlabeled)
-        if unlabeled is None:
+        if texts is not None:
             data, layout, kind = self._rows(texts, labels, "train")
         else:
-            data, layout = unlabeled if is_table(unlabeled) else text_columns(unlabeled, "train"), self._layout()
+            data, layout = _texts_alone(unlabeled, "train"), self._layout()
             kind = label_type(list(self.label_names)) if isinstance(self.label_names, Mapping) else "str"
         if sample_weight is not None:
             data, layout = with_weights(data, layout, sample_weight)
         rows, more = {"train": data}, column_keys(layout)
-        if unlabeled is not None:
+        if texts is None:
             more["data.unlabeled"] = True
+        elif unlabeled is not None:
+            rows["unlabeled"] = _texts_alone(unlabeled, "unlabeled")
         if validation is not None:
             if isinstance(validation, int | float):
                 more["data.dev"] = float(validation)
@@ -412,10 +419,10 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         self._known = np.flatnonzero(np.isin(every, self._labels.classes))
 
     def _refuse_unsupported(self, texts: object, unlabeled: object) -> None:
-        if (texts is None) == (unlabeled is None):
+        if texts is None and unlabeled is None:
             raise SettingError(
-                "fit takes texts with their labels, or unlabeled texts for the classes that label_names describes, and "
-                "not both: with labels, unlabeled texts add nothing."
+                "fit takes texts with their labels, or unlabeled texts for the classes that label_names describes, or "
+                "both."
             )
         if self.task not in ("auto", "classes", "scores"):
             raise SettingError(f"task is 'auto', 'classes' or 'scores', got {self.task!r}.")

@@ -13,6 +13,7 @@ from typing import Any
 from nearfar.data import RowType
 from nearfar.encoding import Card
 from nearfar.encoding.task_model import TaskCard
+from nearfar.errors import counted
 from nearfar.evaluation.estimate import Estimate
 from nearfar.pipeline.data import RunData
 from nearfar.pipeline.output import MEAN
@@ -113,7 +114,7 @@ def model_card(recipe: Recipe, recipe_text: str, data: RunData, card: Card, metr
         trained=f"with {recipe.objective.name}",
         tags=("nearfar", purpose, "sentence-transformers", recipe.objective.name),
         pipeline_tag=purpose,
-        summary=[_summary(data, card), *_class_names(data)],
+        summary=[_summary(data, card), *_class_names(data), *_unlabeled(data)],
         usage=_usage(card),
         data={"": data},
         results=results,
@@ -209,6 +210,14 @@ def _beside(reports: dict[str, Any], untrained: Mapping[str, Mapping[str, float]
             scores = untrained[split]
             rows[f"{split}, untrained encoder"] = {key: scores[key] for key in report if key in scores}
     return rows
+
+
+def _unlabeled(data: RunData) -> list[str]:
+    """How many texts were trained with whose labels are not their own."""
+    if not data.pseudo:
+        return []
+    texts = f"{counted(data.pseudo, 'unlabeled text')} joined {counted(len(data.labeled), 'labeled one')}"
+    return ["", f"{texts} in the training, with the class that a first model gave them."]
 
 
 def _class_names(data: RunData) -> list[str]:

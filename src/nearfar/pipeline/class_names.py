@@ -75,7 +75,7 @@ def class_names(given: Recipe, chosen: Recipe, data: RunData) -> Names:
     names = given.data.names
     if names == "none":
         return {}
-    problem = _unsuitable(given, chosen, data)
+    problem = unsuitable(given, chosen, data)
     if names == "auto":
         few = isinstance(given.objective, Auto) and are_few(len(data.train), len(data.classes))
         if problem is not None or not few:
@@ -95,8 +95,8 @@ def class_names(given: Recipe, chosen: Recipe, data: RunData) -> Names:
     return phrases
 
 
-def _unsuitable(given: Recipe, chosen: Recipe, data: RunData) -> str | None:
-    """Why class names cannot join this training, to end a sentence with."""
+def unsuitable(given: Recipe, chosen: Recipe, data: RunData) -> str | None:
+    """Why class names, and texts without labels, cannot join this training, to end a sentence with."""
     does = chosen.objective.does
     if data.row_type is not RowType.LABELED:
         return f"these rows are {data.row_type.wording}"

@@ -215,6 +215,13 @@ class RunData:
     """What dev and test rows are searched for in; None: the right texts of these rows."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The descriptions of classes that may join the training, by their labels."""
+    pseudo: int = 0
+    """How many of the last training rows have no label of their own, but one that a first model gave them."""
+
+    @property
+    def labeled(self) -> Records:
+        """The training rows with labels of their own."""
+        return self.train.take(range(len(self.train) - self.pseudo)) if self.pseudo else self.train
 
     def row_type_of(self, records: Records) -> RowType:
         """What these rows are: pairs may be measured on rows of another type than they are trained on."""
@@ -254,6 +261,7 @@ def in_memory(table: Data, rows: Mapping[str, object]) -> Data:
         train=names.get("train", table.train),
         dev=names.get("dev", table.dev),
         test=names.get("test", table.test),
+        unlabeled=names.get("unlabeled", table.unlabeled),
     )
 
 

@@ -25,7 +25,7 @@ from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.evaluation.multi_label import THRESHOLD, choose_thresholds
 from nearfar.pipeline.calibration import HeldOut, TrainedOn, calibrate, held_out
 from nearfar.pipeline.card import model_card, versions
-from nearfar.pipeline.class_names import ChosenNames, Names, choose_names, class_names
+from nearfar.pipeline.class_names import ChosenNames, Names, choose_names, class_names, unsuitable
 from nearfar.pipeline.data import RunData, in_memory, read_data
 from nearfar.pipeline.defaults import (
     NATIVE_HEAD,
@@ -57,6 +57,7 @@ from nearfar.pipeline.loaders import (
 from nearfar.pipeline.objectives import build_terms
 from nearfar.pipeline.output import JOURNAL, Measure, Reports, evaluators
 from nearfar.pipeline.plan import Prepared, decided, open_encoder, try_out
+from nearfar.pipeline.unlabeled import pool_of
 from nearfar.pipeline.zero_shot import zero_shot_rows
 from nearfar.recipe import Recipe, Training, to_toml
 from nearfar.seeds import stream
@@ -79,11 +80,26 @@ def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
     """Read the data of a recipe, from its files or from memory, and choose what it leaves open."""
     rows = {} if data is None else named_splits(data)
     recipe = replace(recipe, data=in_memory(recipe.data, rows))
-    if recipe.data.unlabeled:
+    if recipe.data.unlabeled is True:
         rows = {**rows, recipe.data.train: zero_shot_rows(recipe, rows)}
     read = read_data(recipe, rows)
     check_targets(read)
-    return _plan(recipe, read)
+    plan = _plan(recipe, read)
+    if recipe.data.unlabeled and recipe.data.unlabeled is not True:
+        plan = replace(plan, pool=_pool(plan, rows))
+    return plan
+
+
+def _pool(plan: EncoderPlan, memory: Mapping[str, object]) -> Records | None:
+    """The unlabeled texts beside the training rows; refused where labels that they get would be of no use."""
+    problem = unsuitable(plan.given, plan.recipe, plan.data)
+    if problem is None and plan.recipe.head.kind == "neighbors":
+        problem = "a neighbors head does not weigh texts"
+    if problem is not None:
+        raise SettingError(
+            f"data.unlabeled (--unlabeled) joins training texts with one class each, and {problem}; leave it out."
+        )
+    return pool_of(plan.given, memory, plan.data.train)
 
 
 def _plan(recipe: Recipe, data: RunData) -> EncoderPlan:
@@ -107,7 +123,7 @@ def _with_names(stage: Stage, names: Names) -> Stage:
 def _row_weights(data: RunData, stages: Sequence[Stage]) -> list[str]:
     """Refuse weights of rows that nothing reads; a note where the head reads them and the objective does not."""
     weights, recipe = data.train.weights, stages[-1].recipe
-    if weights is None:
+    if weights is None or data.pseudo:  # those of unlabeled texts are not the user's
         return []
     if data.row_type is not RowType.LABELED:
         raise SettingError(
@@ -135,6 +151,8 @@ class EncoderPlan:
     data: RunData
     parts: list[Stage]
     notes: list[str]
+    pool: Records | None = None
+    """Texts without labels, which may join the training rows."""
 
     earlier: Sequence[Callable[[str | None], Recipe]] = ()
 
@@ -173,7 +191,7 @@ class EncoderPlan:
     def with_encoder(self, name: str) -> EncoderPlan:
         """The same rows with another encoder; what the recipe leaves open is chosen again."""
         recipe = replace(self.given, encoder=replace(self.given.encoder, name=name))
-        return _plan(recipe, self.data)
+        return replace(_plan(recipe, self.data), pool=self.pool)
 
     def reads(self) -> list[object]:
         """The files and folders that the run reads, among other values."""
@@ -186,6 +204,7 @@ class EncoderPlan:
             data.test,
             data.corpus,
             data.names,
+            data.unlabeled,
             recipe.encoder.name,
             *(one.does.encoder for one in objectives),
         ]
@@ -240,7 +259,9 @@ class EncoderPlan:
         }
         names = None
         if data.names:
-            names = choose_names(built, data.train.texts[0], rows["train"].labels, dict(data.names), data.classes)
+            own = len(data.train) - data.pseudo
+            texts, labels = data.train.texts[0][:own], rows["train"].labels[:own]
+            names = choose_names(built, texts, labels, dict(data.names), data.classes)
             rows["train"] = with_names(rows["train"], built, names.used, data.classes)
         found = searches(built, data, recipe.data.invalid)
         run = EncoderRun(self, built, rows, scale, accelerator, found, names=names)
@@ -283,6 +304,7 @@ class EncoderRun:
         name = "minilm (English)" if name == "minilm" else name
         parts = (("train", data.train), ("dev", data.dev), ("test", data.test))
         sizes = ", ".join(f"{name} {len(records):,}" for name, records in parts if records is not None)
+        sizes += f" ({data.pseudo:,} of the training rows without a label)" if data.pseudo else ""
         what = f"{len(data.classes)} classes" if data.row_type.has_classes else data.row_type.wording
         several = f" x {accelerator.num_processes}" if accelerator.num_processes > 1 else ""
         return (
@@ -413,8 +435,8 @@ class EncoderRun:
     @cached_property
     def trained_on(self) -> TrainedOn:
         """The training texts as the trained model sees them; of many texts a sample, unless all are to be kept."""
-        train, data = self.rows["train"], self.plan.data.train
-        rows = np.arange(len(data))  # names of classes, which may follow, are no texts
+        train, data = self.rows["train"], self.plan.data.labeled
+        rows = np.arange(len(data))  # texts without labels and names of classes, which may follow, are no texts
         if not self.plan.recipe.head.keep_vectors and len(data) > CENTER_TEXTS:
             rows = np.array(limit(data, CENTER_TEXTS, seed=self.plan.recipe.seed))
         counts = np.bincount(train.labels[: len(data)], minlength=len(self.plan.data.classes))

@@ -69,14 +69,15 @@ def estimate_quality(
             if run.calibrates and not has_dev(plan.data):
                 _calibrate(run, trainings, messages)
             return _on_rows(run, split, reports).estimate(split, plan.recipe.seed)
-    if plan.given.data.unlabeled:
+    if plan.given.data.unlabeled is True:
         messages("how good the model is on new texts is not known, because no text has a label: give some with --test")
         return None
-    n = len(plan.data.train)
+    labeled = plan.data.labeled
+    n = len(labeled)
     if n >= AUTO_ROWS:
         messages("how good the model is on new texts is not known: set rows aside with --test 0.1")
         return None
-    parts = _parts(plan.data.train, plan.recipe.seed)
+    parts = _parts(labeled, plan.recipe.seed)
     if parts is None:
         messages(
             f"{counted(n, 'text')} are too few to estimate how good the model is on new texts: add some, or --test"
@@ -118,7 +119,7 @@ def _cross_validated(
     truth = _truth(run.rows["train"], plan.data.train)
     predicted, beside, held = list[Predicted](), list[Predicted](), list[HeldOut]()
     for number, (inside, outside) in enumerate(parts, start=1):
-        part = _fold(plan, (inside, outside), texts)
+        part = fold_run(plan, (inside, outside), texts)
         predicted.append(predictions_of(part, "test", part.thresholds))
         held += [part.held_out("test", by="folds")] if run.calibrates else []
         beside.append(baseline.predict(np.array(inside), np.array(outside)))
@@ -127,19 +128,20 @@ def _cross_validated(
     order = np.concatenate(rows)
     baselines = {ENCODER: np.concatenate(beside)}
     if plan.data.row_type.has_classes:
-        baselines = {CLASS: _most_frequent(truth, truth[order]), **baselines}
+        baselines = {CLASS: _most_frequent(truth[: len(plan.data.labeled)], truth[order]), **baselines}
     return Predictions(plan.data.row_type, truth[order], np.concatenate(predicted), baselines), held
 
 
 def _calibrate(run: EncoderRun, trainings: Sequence[Progress], messages: Messages) -> None:
     """Calibrate the probabilities by folds, where there are test rows for the estimate, which are not to choose."""
-    parts = _parts(run.plan.data.train, run.plan.recipe.seed) if len(run.plan.data.train) < AUTO_ROWS else None
+    labeled = run.plan.data.labeled
+    parts = _parts(labeled, run.plan.recipe.seed) if len(labeled) < AUTO_ROWS else None
     if parts is None:
         return
     seconds = sum(progress.seconds for progress in trainings)
     messages(f"calibrating probabilities: {len(parts)} folds, {about(seconds)}; --no-estimate leaves it out")
     texts = _budget(run, trainings)
-    run.calibrate(HeldOut.join([_fold(run.plan, part, texts).held_out("test", by="folds") for part in parts]))
+    run.calibrate(HeldOut.join([fold_run(run.plan, part, texts).held_out("test", by="folds") for part in parts]))
 
 
 def _budget(run: EncoderRun, trainings: Sequence[Progress]) -> int:
@@ -154,27 +156,31 @@ def _budget(run: EncoderRun, trainings: Sequence[Progress]) -> int:
 
 def fold_accuracy(plan: EncoderPlan) -> float:
     """The accuracy of short trainings on texts that they were trained without: of a plan that has not been run."""
-    parts, n = fold_parts(plan) or [], len(plan.data.train)
     truth: dict[int, bool] = {}
-    steps = sum(-(-n // (stage.recipe.batches.size or n)) * (stage.recipe.training.epochs or 1) for stage in plan.parts)
-    texts = steps * min(n, plan.recipe.batches.size or n) // FOLDS
-    for part in parts:
-        run = _fold(plan, part, texts)
+    for part in fold_parts(plan) or []:
+        run = fold_run(plan, part, fold_budget(plan))
         predicted = predictions_of(run, "test", run.thresholds)
         truth |= dict(zip(part[1], (predicted == run.rows["test"].labels).tolist(), strict=True))
     return float(np.mean(list(truth.values())))
 
 
+def fold_budget(plan: EncoderPlan) -> int:
+    """The texts that the training of a fold processes, of a plan that has not been run."""
+    n = len(plan.data.train)
+    steps = sum(-(-n // (stage.recipe.batches.size or n)) * (stage.recipe.training.epochs or 1) for stage in plan.parts)
+    return steps * min(n, plan.recipe.batches.size or n) // FOLDS
+
+
 def fold_parts(plan: EncoderPlan) -> list[Part] | None:
     """The rows that each fold trains on and predicts; None where there are too few."""
-    return _parts(plan.data.train, plan.recipe.seed)
+    return _parts(plan.data.labeled, plan.recipe.seed)
 
 
-def _fold(plan: EncoderPlan, part: Part, texts: int) -> EncoderRun:
+def fold_run(plan: EncoderPlan, part: Part, texts: int) -> EncoderRun:
     """The run of a model that is trained on the first rows, with about ``texts`` texts; the others are its test."""
     inside, outside = part
     train = plan.data.train
-    data = replace(plan.data, train=train.take(inside), dev=None, test=train.take(outside))
+    data = replace(plan.data, train=train.take(inside), dev=None, test=train.take(outside), pseudo=0)
     stages = _shorter(plan, data, texts)
     with tempfile.TemporaryDirectory(prefix="nearfar-estimate-") as folder:
         accelerator = open_accelerator(Path(folder))  # without the trackers of the run

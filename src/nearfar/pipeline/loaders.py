@@ -467,8 +467,8 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
     settings, seed, n = stage.recipe.batches, stage.seed, len(rows.labels)
     size, shuffle = settings.size, settings.shuffle
     assert size is not None
-    if rows.names:  # names make batches larger, not more
-        size = max(size, -(-n // -(-(n - rows.names) // size)))
+    if more := rows.names + data.pseudo:  # names and texts without labels make batches larger, not more
+        size = max(size, -(-n // -(-(n - more) // size)))
     if shuffle == "random":
         return RandomOrder(rows=n, size=size, seed=seed)
     if shuffle == "file-order":

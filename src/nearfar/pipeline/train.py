@@ -20,13 +20,13 @@ from accelerate import Accelerator
 
 from nearfar.encoding.model_folder import CARD
 from nearfar.encoding.pretrained import exclusive_random, width_of
-from nearfar.errors import CheckpointError, Interrupted, NearfarError, OutputError
+from nearfar.errors import CheckpointError, Interrupted, NearfarError, OutputError, SettingError
 from nearfar.evaluation import Report
 from nearfar.evaluation.estimate import Estimate
 from nearfar.files import FolderClaim, write_atomic, write_errors
 from nearfar.pipeline.defaults import unstored
 from nearfar.pipeline.encoder_choice import choose_encoder, is_open
-from nearfar.pipeline.encoder_run import EncoderRun, plan_encoder_run
+from nearfar.pipeline.encoder_run import EncoderPlan, EncoderRun, plan_encoder_run
 from nearfar.pipeline.estimate import estimate_quality
 from nearfar.pipeline.output import (
     CHECKPOINTS,
@@ -47,6 +47,7 @@ from nearfar.pipeline.output import (
     split_values,
 )
 from nearfar.pipeline.plan import Messages, Prepared, RunPlan, flat, open_accelerator
+from nearfar.pipeline.pseudo_labels import label_pool
 from nearfar.pipeline.task_run import plan_task_run
 from nearfar.recipe import Recipe, read_recipe
 from nearfar.recipe.tasks import TaskRecipe
@@ -154,6 +155,10 @@ def _train(
         asked = resumed_precision(out, plan.training.precision) if resume else plan.training.precision
         precision, reason = choose_precision(asked, width_of(plan.encoder))
         plan = plan.in_precision(precision)
+        if isinstance(plan, EncoderPlan) and plan.pool is not None:
+            if accelerator.num_processes > 1:
+                raise SettingError("data.unlabeled (--unlabeled) is for runs of one process; leave it out.")
+            plan = label_pool(plan, messages)
         run = plan.open(accelerator)
         messages.notes([*plan.notes, *run.notes])
         for number in reversed(range(plan.stages)):  # whatever one of them refuses, it refuses before the first begins

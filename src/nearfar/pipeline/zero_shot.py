@@ -7,31 +7,26 @@ training texts of it; docs/why/class-names.md has the figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data import Layout, Records, Stream, read_memory
+from nearfar.data import Records
 from nearfar.encoding import Built, tokenize
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.evaluation import embed_table
-from nearfar.evaluation.vectors import directions, side_at_once
+from nearfar.evaluation.vectors import directions
 from nearfar.pipeline.class_names import Names, class_means, described, read_names
 from nearfar.pipeline.data import from_here
 from nearfar.pipeline.plan import open_encoder
+from nearfar.pipeline.unlabeled import nearest, sample
 from nearfar.recipe import Recipe
-from nearfar.seeds import generator, stream
+from nearfar.seeds import stream
 
-MOST_TEXTS = 10_000
-"""Unlabeled texts that are encoded; of more than that, so many are drawn while they are read."""
 A_CLASS = 16
 """Texts that a class gets."""
-NEIGHBORS = 10
-"""Nearest unlabeled texts that have a say in the class of a text."""
-WINDOW = 4_096
-"""Rows in memory at a time beside those that are drawn."""
 
 
 def zero_shot_rows(recipe: Recipe, memory: Mapping[str, object]) -> Records:
@@ -45,7 +40,7 @@ def zero_shot_rows(recipe: Recipe, memory: Mapping[str, object]) -> Records:
     phrases = read_names(Path(names)) if isinstance(names, str) else described(names, "data.names")
     if len(phrases) < 2:
         raise SettingError(f"data.names describes {counted(len(phrases), 'class', 'classes')}; two or more are needed.")
-    texts, lines, total = _sample(recipe, memory)
+    texts, lines, total = sample(recipe, recipe.data.train, memory)
     if len(texts) < 2 * len(phrases):
         message = f"there are {counted(len(texts), 'unlabeled text')} for {len(phrases)} classes, fewer than two each"
         raise DataError([Problem(from_here(recipe.data.train), message, "Give more texts, hundreds are usual.")])
@@ -67,45 +62,6 @@ def zero_shot_rows(recipe: Recipe, memory: Mapping[str, object]) -> Records:
     )  # fmt: skip
 
 
-def _sample(recipe: Recipe, memory: Mapping[str, object]) -> tuple[list[str], list[int], int]:
-    """At most ``MOST_TEXTS`` distinct texts of the source, drawn by the seed while it is read, and how many it has."""
-    source, layout = recipe.data.train, Layout(text=recipe.data.text, encoding=recipe.data.encoding)
-    if source in memory:
-        records = read_memory(memory[source], source, layout, invalid=recipe.data.invalid, need="text")
-        return draw([records], generator(recipe.seed, "unlabeled"))
-    windows = Stream(from_here(source), layout, size=WINDOW, invalid=recipe.data.invalid)
-    found = draw(windows, generator(recipe.seed, "unlabeled"))
-    windows.finish()
-    return found
-
-
-def draw(windows: Iterable[Records], random: np.random.Generator) -> tuple[list[str], list[int], int]:
-    """A sample of at most ``MOST_TEXTS`` texts without repetitions, their lines, and how many texts there are."""
-    kept: list[tuple[str, int]] = []
-    known: set[str] = set()
-    total = 0
-    for text, line in _texts(windows):
-        total += 1
-        if text in known:
-            continue
-        if len(kept) < MOST_TEXTS:
-            kept.append((text, line))
-            known.add(text)
-        elif (place := int(random.integers(total))) < MOST_TEXTS:
-            known.remove(kept[place][0])
-            kept[place] = (text, line)
-            known.add(text)
-    return [text for text, _ in kept], [line for _, line in kept], total
-
-
-def _texts(windows: Iterable[Records]) -> Iterator[tuple[str, int]]:
-    for records in windows:
-        if len(records.texts) != 1:
-            message = f"unlabeled texts are single texts, and these are {records.shape}"
-            raise DataError([Problem(records.source, message, "Name the column with the text: data.text (--text).")])
-        yield from zip(records.texts[0], records.lines, strict=True)
-
-
 def surest(
     vectors: NDArray[np.float64], names: NDArray[np.float64], owners: NDArray[np.int64], *, a_class: int
 ) -> list[list[int]]:
@@ -118,7 +74,7 @@ def surest(
     of_class = class_means(names, owners, classes)
     scores = (vectors - vectors.mean(axis=0)) @ directions(of_class - of_class.mean(axis=0)).T  # (n, c)
     scores /= np.maximum(scores.std(axis=0), 1e-12)
-    scores = scores + _neighbor_means(vectors, scores)
+    scores = scores + scores[nearest(vectors, vectors, same=True)].mean(axis=1)
     order = np.sort(scores, axis=1)
     best, margin = scores.argmax(axis=1), order[:, -1] - order[:, -2]
     chosen = []
@@ -126,19 +82,6 @@ def surest(
         rows = np.flatnonzero(best == number)
         chosen.append(rows[np.argsort(-margin[rows], kind="stable")][:a_class].tolist())
     return chosen
-
-
-def _neighbor_means(vectors: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, c) the mean scores of the nearest other texts of each text, computed block by block."""
-    count = min(NEIGHBORS, len(vectors) - 1)
-    means = np.empty_like(scores)
-    step = side_at_once(vectors.shape[1])
-    for start in range(0, len(vectors), step):
-        cosines = vectors[start : start + step] @ vectors.T
-        cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -np.inf
-        nearest = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        means[start : start + step] = scores[nearest].mean(axis=1)
-    return means
 
 
 def _named(built: Built, phrases: Names) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

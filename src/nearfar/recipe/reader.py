@@ -120,6 +120,7 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
         test=_absolute(recipe.data.test, base),
         corpus=None if recipe.data.corpus is None else str(_absolute(recipe.data.corpus, base)),
         names=_class_names(recipe.data.names, base),
+        unlabeled=_beside(recipe.data.unlabeled, base),
     )
     return replace(
         recipe,
@@ -150,6 +151,11 @@ def _encoder(name: str, base: Path) -> str:
 def _class_names(names: ClassNames, base: Path) -> ClassNames:
     """Class names as they are, or the absolute path of their file."""
     return names if not isinstance(names, str) or names in ("auto", "none") else _join(names, base)
+
+
+def _beside(unlabeled: str | bool, base: Path) -> str | bool:
+    """Whether the training texts have no labels, or the absolute path of texts beside them."""
+    return unlabeled if isinstance(unlabeled, bool) else str(_absolute(unlabeled, base))
 
 
 def _absolute(source: Source, base: Path) -> Source:

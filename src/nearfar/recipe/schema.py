@@ -112,8 +112,13 @@ class Data:
         ),
     ] = "auto"
     unlabeled: Annotated[
-        bool,
-        Key("Whether the training texts have no labels, so that data.names chooses some as the texts of each class."),
+        str | bool,
+        Key(
+            "Texts without labels beside the labeled ones: a file, hub:NAME or sample:NAME, of which some join the "
+            "training with the class that a first model gives them, if the labeled texts show that it is right; "
+            "true means that the training texts have no labels, so that data.names chooses some as the texts of each "
+            "class."
+        ),
     ] = False
     encoding: Annotated[
         str | None,
