@@ -163,13 +163,20 @@ def table(lines: Sequence[Line]) -> str:
         parts.append(markdown(["Banking77, texts a class", "score", *keys], rows))
     extended = [line for line in lines if line["what"] == "extension"]
     if extended:
-        rows = [
-            [f"{line['n']}, draw {line['seed']}", line["how"], f"{100 * line['old']:.1f}", f"{100 * line['new']:.1f}",
-             f"{line['cpu_seconds']:.1f}"]
-            for line in extended
-        ]  # fmt: skip
-        parts.append(markdown(["Banking77, texts a class", "model", "57 old classes", "20 new", "CPU seconds"], rows))
+        rows = [[f"{line['n']}, draw {line['seed']}", *_extension_row([line])] for line in extended]
+        for how in dict.fromkeys(line["how"] for line in extended):
+            same = [line for line in extended if line["how"] == how]
+            rows.append([f"mean of {len(same)}", *_extension_row(same)])
+        header = ["Banking77, texts a class", "model", "57 old classes before", "after", "20 new", "CPU seconds"]
+        parts.append(markdown(header, rows))
     return "\n\n".join(parts)
+
+
+def _extension_row(lines: Sequence[Line]) -> list[str]:
+    before = [line["before"] for line in lines if "before" in line]
+    shares = [before, *([line[key] for line in lines] for key in ("old", "new"))]
+    cells = [f"{100 * statistics.mean(values):.1f}" if values else "" for values in shares]
+    return [lines[0]["how"], *cells, f"{statistics.mean(line['cpu_seconds'] for line in lines):.1f}"]
 
 
 def _calibration_row(name: str, lines: Sequence[Line]) -> list[str]:
