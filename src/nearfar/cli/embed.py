@@ -33,6 +33,7 @@ def embed(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -41,11 +42,12 @@ def embed(
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.encoding import load
-    from nearfar.encoding.predictor import predictor_of
+    from nearfar.encoding.predictor import form_of, predictor_of
     from nearfar.encoding.vectors import VectorFile, fingerprint, header
     from nearfar.files import part_of, progress_of
 
     options.use_device(device)
+    options.use_precision(precision)
     choice = handling(invalid)
     target = None if out == "-" else Path(out)
     if resume and target is None:
@@ -56,7 +58,7 @@ def embed(
             _print(f"{out}: the file is complete; there is nothing to resume. Replace it with --overwrite.")
             return
         check_target(out, overwrite=overwrite)
-    loaded = load(model)
+    loaded = options.prepared(load(model))
     rows = Windows(source, Layout(text=text, encoding=encoding, large=large), invalid=choice, size=WINDOW)
     console = open_console(stderr=True)
     with console.status("checking the rows") if console.is_terminal else nullcontext():
@@ -70,7 +72,9 @@ def embed(
         _embed_windows(loaded, rows, survey, batch_size, 0, _to_standard_output)
         sys.stdout.buffer.flush()
         return
-    origin = {**fingerprint(loaded), "rows": survey.rows, "texts": survey.digest, "window": WINDOW}
+    made = fingerprint(loaded)
+    made["settings"] = " ".join((made["settings"], *form_of(loaded)))
+    origin = {**made, "rows": survey.rows, "texts": survey.digest, "window": WINDOW}
     with VectorFile(target, shape, origin) as vectors:
         note_on_earlier_run = _earlier_run(vectors, resume=resume)
         start = vectors.open(resume=resume)

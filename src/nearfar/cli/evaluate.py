@@ -38,7 +38,7 @@ def suite_command(
     from nearfar.pipeline.evaluate import require_vectors
 
     sets, notes = read_suite(folder, suite, layout=layout, invalid=handling(invalid))
-    model = load(model_name)
+    model = options.prepared(load(model_name))
     require_vectors(model)
     with EmbeddingProgress(sum(2 * len(one.records) for one in sets), lines=False) as progress:
         report = evaluate_suite(model, sets, batch_size=batch_size, progress=progress.reach)
@@ -128,6 +128,7 @@ def evaluate(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     task: options.Task = None,
     mistakes: Annotated[
         int, typer.Option(min=0, metavar="N", help="Show the N most confident mistakes of a task on FILE.")
@@ -150,9 +151,11 @@ def evaluate(
     from nearfar.cli.progress import embedding_progress
     from nearfar.data import Layout, read
     from nearfar.data.sources import locate
+    from nearfar.encoding import load
     from nearfar.encoding.task_model import holds_tasks, load_tasks
 
     options.use_device(device)
+    options.use_precision(precision)
     layout = Layout(
         text=text, pair=pair, label=label, score=score, scale=_scale(scale), relevant=relevant, encoding=encoding,
         label_separator=label_separator, large=large,
@@ -172,7 +175,7 @@ def evaluate(
         raise SettingError(f"--out-of-scope is for a classifier on labeled texts, not for {beside}; leave one out.")
     vectors_only = {"--corpus": corpus, "--dictionary": dictionary, "--csls": csls, "--clusters": clusters or None}
     if task is not None or (holds_tasks(model) and suite is None and not any(vectors_only.values())):
-        tasks = load_tasks(model)
+        tasks = load_tasks(model, options.prepared(load(model)))
         if source is None:
             if mistakes or threshold is not None:
                 flag = "--mistakes shows those of" if mistakes else "--threshold is for"
@@ -194,12 +197,11 @@ def evaluate(
         raise SettingError("--corpus-text names a column of the file in --corpus; give that, too.")
     one_standard_input(source, corpus, out_of_scope)
     from nearfar.data.corpora import read_corpus
-    from nearfar.encoding import load
 
     for file in (source, out_of_scope):
         if file is not None:
             locate(file)  # refuses a file that does not exist before the model is opened
-    opened = load(model)
+    opened = options.prepared(load(model))
     records = read(source, remembered(model, source, layout), invalid=choice)
     searched = None if corpus is None else read_corpus(corpus, text=corpus_text, invalid=choice, large=large)
     texts = len({*chain(*records.texts), *(() if searched is None else searched.texts)})

@@ -22,6 +22,7 @@ def index(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the index in --out.")] = False,
 ) -> None:
     """Compute the embeddings of a corpus and save them as a folder that 'nearfar search' reads.
@@ -33,6 +34,7 @@ def index(
     from nearfar.evaluation.index import check_folder, is_index
 
     options.use_device(device)
+    options.use_precision(precision)
     choice = handling(invalid)
     check_folder(out, overwrite=overwrite)
     if is_index(Path(corpus)):

@@ -59,6 +59,7 @@ def mine(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives."""
@@ -72,6 +73,7 @@ def mine(
     from nearfar.pipeline.evaluate import require_vectors
 
     options.use_device(device)
+    options.use_precision(precision)
     settings = mining.Mining(
         window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
     )
@@ -84,7 +86,7 @@ def mine(
         raise SettingError("--corpus-text names a column of the file in --corpus; give --corpus, too.")
     one_standard_input(source, corpus)
     check_target(out, overwrite=overwrite)
-    loaded = load(model)
+    loaded = options.prepared(load(model))
     require_vectors(loaded)
     records = read(
         source, Layout(text=text, pair=pair, label=label, score=score, encoding=encoding, large=large), invalid=choice

@@ -8,15 +8,17 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nearfar.errors import OutputError, SettingError
+from nearfar.errors import OutputError, SettingError, did_you_mean
 from nearfar.files import atomic
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from nearfar.encoding import Model as OpenModel
 
 DATA_HELP = (
     "CSV, TSV, JSONL, JSON or .txt (also .gz), Parquet, .xlsx, a folder saved by datasets, hub:NAME, sample:helpdesk, "
@@ -57,6 +59,14 @@ Device = Annotated[
     str | None,
     typer.Option("--device", metavar="cpu|cuda|mps", help="Where the model computes; unset: a GPU where there is one."),
 ]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="auto|fp32|bf16|int8",
+        help="Number format of the matrix products; auto: the fastest, measured; unset: bf16 if the processor has it.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; unset: one for each core.")]
 Threshold = Annotated[
     float | None,
@@ -84,6 +94,31 @@ def use_device(name: str | None) -> None:
         from nearfar.encoding.devices import use_device as use
 
         use(name)
+
+
+_precision: str | None = None
+
+
+def use_precision(name: str | None) -> None:
+    """Have the models that :func:`prepared` gets compute in this number format."""
+    global _precision
+    known = ("auto", "fp32", "bf16", "int8")
+    if name is not None and name not in known:
+        raise SettingError(f"--precision is one of {', '.join(known)}, got {name!r}.{did_you_mean(name, known)}")
+    _precision = name
+
+
+def prepared(model: OpenModel) -> OpenModel:
+    """The model, computing in the number format that was asked for; another than fp32 is told."""
+    from nearfar.encoding.formats import Precision as Asked
+    from nearfar.encoding.formats import use_precision as use
+
+    asked: Any = _precision
+    given: Asked | None = asked
+    choice = use(model, given)
+    if given is not None or choice.form != "fp32":
+        print_notes([f"precision: {choice.form} ({choice.reason})"])
+    return model
 
 
 def note_former_name(former: str, present: str) -> None:

@@ -60,6 +60,7 @@ def predict(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -77,10 +78,11 @@ def predict(
     from nearfar.encoding.predictor import open_predictor
 
     options.use_device(device)
+    options.use_precision(precision)
     choice = handling(invalid)
     fields = Fields(only=only, top=top, least=min_probability, reject=reject)
     if quoted(source):
-        predictor = open_predictor(model, task)
+        predictor = open_predictor(model, task, prepare=options.prepared)
         predictor.check_reject(reject)
         _print_text(predictor, source, fields, batch_size)
         return
@@ -94,7 +96,7 @@ def predict(
             sys.stderr.write(f"{out}: the file is complete; there is nothing to resume. Replace it with --overwrite.\n")
             return
         check_target(out, overwrite=overwrite)
-    predictor = open_predictor(model, task)
+    predictor = open_predictor(model, task, prepare=options.prepared)
     predictor.check_reject(reject)
     layout = remembered(model, source, Layout(text=text, pair=pair, encoding=encoding, large=large), task=task)
     rows = Windows(source, layout, invalid=choice, size=WINDOW)
@@ -107,7 +109,7 @@ def predict(
             sys.stdout.buffer.writelines(map(line_of, lines))
         sys.stdout.buffer.flush()
     else:
-        settings = json.dumps([task, only, top, min_probability, reject, WINDOW])
+        settings = json.dumps([task, only, top, min_probability, reject, WINDOW, *predictor.form])
         origin = {"the model": folder_digest(Path(model)), "the texts": survey.digest, "the settings": settings}
         work.fill(target, origin, resume=resume)
         sys.stderr.write(f"{counted(survey.rows + survey.dropped, 'row')} in {out}\n")
@@ -293,6 +295,7 @@ def score(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Compute the cosine similarity of pairs: one JSON object per line with both texts and their cosine."""
@@ -305,10 +308,11 @@ def score(
     from nearfar.pipeline.loaders import distinct
 
     options.use_device(device)
+    options.use_precision(precision)
     if threshold is not None and not math.isfinite(threshold):
         raise SettingError(f"--threshold must be a finite number, got {threshold}.")
     check_target(out, overwrite=overwrite)
-    encoder = load(model)
+    encoder = options.prepared(load(model))
     require_vectors(encoder)
     records = read(
         source, Layout(text=text, pair=pair, encoding=encoding, large=large), invalid=handling(invalid), need="text"

@@ -57,6 +57,7 @@ def search(
     large: options.Large = False,
     batch_size: options.BatchSize = 64,
     device: options.Device = None,
+    precision: options.Precision = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Find the texts nearest to a query, or to each query of a file.
@@ -68,6 +69,7 @@ def search(
     from nearfar.data.sources import locate
 
     options.use_device(device)
+    options.use_precision(precision)
     choice = handling(invalid)
     prompted = queries is None and corpus != "-" and sys.stdin.isatty()
     given = "-" if queries is None else queries
@@ -177,12 +179,12 @@ def open_searchable(
         index = SearchIndex.load(corpus)
         if text is not None:
             raise SettingError(f"--corpus-text names a column of a file, and {corpus} is an index; leave it out.")
-        model = load(name)
+        model = options.prepared(load(name))
         index.check(model)
         return Searchable(model, index)
     locate(corpus)
     documents = read_corpus(corpus, text=text, encoding=encoding, invalid=invalid, large=large)
-    model = load(name)
+    model = options.prepared(load(name))
     require_vectors(model)
     notes = [f"{corpus}: {note}" for note in documents.notes]
     if advise and len(documents) >= MANY:

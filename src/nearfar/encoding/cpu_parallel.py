@@ -29,6 +29,8 @@ from nearfar.encoding.unpadded import Unpadded, UnpaddedEncoder
 
 LEAST = 128
 """Tokens that are worth a part of their own."""
+PART = 384
+"""Tokens of a part, where nothing is trained: what is between two matrix products stays in the second-level cache."""
 EXTRA = 512 * 2**20
 """Bytes that the gradients of all parts but one may take: each part has those of all weights."""
 SQUARE = 1152
@@ -59,6 +61,15 @@ def encode(encoder: UnpaddedEncoder, batch: Unpadded, *, training: bool, first_o
     weights = [copies.get(weight, weight) for weight in masters]
     states: Tensor = _ParallelEncoding.apply(jobs, most, weights, *masters)  # type: ignore[no-untyped-call]
     return states
+
+
+def encode_packed(encoder: UnpaddedEncoder, batch: Unpadded, *, first_only: bool = False) -> Tensor:
+    """What ``encoder.forward`` gives with packed weights, in parts that fit into the caches of a core."""
+    most, tokens = threads(), len(batch.ids)
+    parts = split(batch, max(most, most * -(-tokens // (most * PART))))
+    masks = DropoutMasks(training=False)
+    jobs = [partial(encoder.forward, part, masks, first_only=first_only) for part in parts]
+    return jobs[0]() if len(jobs) == 1 else torch.cat(run_parallel(jobs, most))
 
 
 def workers(trained: Sequence[Tensor]) -> int:
@@ -183,6 +194,11 @@ def run_parallel(jobs: Sequence[Callable[[], Result]], most: int) -> list[Result
             return job()
 
     return list(_pool(most, max(1, threads() // most)).map(run, jobs))
+
+
+def run_alone(job: Callable[[], Result]) -> Result:
+    """A job in a thread of its own, with one torch thread."""
+    return _pool(1, 1).submit(job).result()
 
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}

@@ -13,13 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
-from nearfar.encoding.cpu_parallel import encode
+from nearfar.encoding.cpu_parallel import encode, encode_packed
 from nearfar.encoding.dropout import NO_NOISE, DropoutMasks, EncoderNoise, scale_heads
 from nearfar.encoding.heads import Head
 from nearfar.encoding.light_network import LightNetwork
+from nearfar.encoding.packed import Format, packed
 from nearfar.encoding.scope import Scope
 from nearfar.encoding.tokens import Indices, Inputs, Padded, TokenTable
-from nearfar.encoding.unpadded import Unpadded
+from nearfar.encoding.unpadded import Unpadded, UnpaddedEncoder
 from nearfar.errors import EncoderError, SettingError
 from nearfar.shapes import expect
 
@@ -29,6 +30,8 @@ FIRST: tuple[Pooling, ...] = ("first", "pooler")
 """Those that read nothing but the first token."""
 _changed_network = Lock()
 """Held while a network has a hook or another forward, which all threads would see."""
+AT_ONCE = 16_384
+"""Tokens that are computed together with packed weights, in parts: so many that no core waits for others."""
 NO_POOLER = "pooling 'pooler' needs an encoder that has a pooler; use 'first' or 'mean'."
 
 
@@ -164,6 +167,35 @@ class TextModel(nn.Module):
             )
         self._known = known and replace(known, noise=noise)
         self.unpadded = self._known if fast else None
+        self.packed: UnpaddedEncoder | None = None
+        """The encoder with weights packed for use, where :meth:`pack` was called."""
+        self.form: Format = "fp32"
+        """The number format of its matrix products."""
+
+    def pack(self, form: Format | None) -> None:
+        """Compute in a number format from now on, outside of training, with the weights as they are now.
+
+        None computes with the weights themselves again.
+        """
+        self.packed, self.form = None, "fp32"
+        if form is not None:
+            if self.unpadded is None:
+                raise SettingError("TextModel: this encoder has no fast path, so it computes in fp32 only.")
+            self.packed, self.form = packed(self.unpadded, form), form
+
+    @contextmanager
+    def unpacked(self) -> Iterator[None]:
+        """Compute with the weights themselves inside of this block."""
+        kept, self.packed, self.form = (self.packed, self.form), None, "fp32"
+        try:
+            yield
+        finally:
+            self.packed, self.form = kept
+
+    @property
+    def tokens_at_once(self) -> int:
+        """How many tokens may be computed together whatever the batch size; 0 where memory grows with them."""
+        return 0 if self.packed is None else AT_ONCE
 
     @property
     def _native_first(self) -> bool:
@@ -235,7 +267,10 @@ class TextModel(nn.Module):
     def _unpadded(self, batch: Unpadded, *, first_only: bool) -> Output:
         if self.unpadded is None:
             raise SettingError("TextModel: this encoder has no fast path; give it a padded batch.")
-        states = encode(self.unpadded, batch, training=self.training, first_only=first_only)
+        if self.packed is None or self.training or torch.is_grad_enabled() or batch.ids.device.type != "cpu":
+            states = encode(self.unpadded, batch, training=self.training, first_only=first_only)
+        else:
+            states = encode_packed(self.packed, batch, first_only=first_only)
         sizes = torch.tensor(batch.lengths, device=states.device)
         first = (states if first_only else states[sizes.cumsum(0) - sizes])[batch.place]  # (b, d): the first tokens
         pooler = None

@@ -245,22 +245,31 @@ def in_batches(
     device = next(model.parameters()).device
     result = torch.zeros(len(table), width)
     training = model.training
-    model.eval()
+    if training:  # to go through all modules takes a millisecond
+        model.eval()
     try:
         with torch.inference_mode():
-            for rows in by_length(table, batch_size):
+            for rows in by_length(table, batch_size, tokens=model.tokens_at_once):
                 output: Output = model(model.inputs(table, rows).to(device), logits_only=logits_only)
                 result[torch.from_numpy(rows)] = view(output).float().cpu()
     finally:
-        model.train(training)
+        if training:
+            model.train()
     return result
 
 
-def by_length(table: TokenTable, batch_size: int) -> Iterator[NDArray[np.int64]]:
-    """Batches of texts of similar length, the longest first, so that memory runs out at once or never."""
-    order = np.argsort(-table.lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+def by_length(table: TokenTable, batch_size: int, *, tokens: int = 0) -> Iterator[NDArray[np.int64]]:
+    """Batches of texts of similar length, the longest first, so that memory runs out at once or never.
+
+    A batch has more texts than ``batch_size`` where it has no more ``tokens`` then.
+    """
+    lengths = table.lengths
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        stop = start + max(batch_size, tokens // max(1, int(lengths[order[start]])))
+        yield order[start:stop]
+        start = stop
 
 
 _README = """---

@@ -34,6 +34,8 @@ class Predictor:
     answer: Callable[[Columns, int], list[Prediction]]
     remedy: str = ""
     typical: Callable[[Columns, int], list[Prediction]] | None = None
+    form: tuple[str, ...] = ()
+    """The number format, where it is another than fp32."""
 
     def predict(self, texts: Columns, *, batch_size: int = 64, typicality: bool = False) -> list[Prediction]:
         """The prediction for each row of one or two columns of texts; maybe with how typical it is of the classes."""
@@ -67,9 +69,11 @@ class Predictor:
         raise DataError([Problem(records.source, message, remedy)])
 
 
-def open_predictor(name: str | Path, task: str | None = None) -> Predictor:
-    """Open a model folder, and one of its tasks where it has several."""
-    model = load(name)
+def open_predictor(
+    name: str | Path, task: str | None = None, *, prepare: Callable[[Model], Model] | None = None
+) -> Predictor:
+    """Open a model folder, and one of its tasks where it has several; ``prepare`` is called with the open model."""
+    model = load(name) if prepare is None else prepare(load(name))
     if task is not None or is_task_model(model.card):
         return task_predictor(load_tasks(name, model), task)
     return predictor_of(model)
@@ -84,7 +88,7 @@ def predictor_of(model: Model) -> Predictor:
         return model.predict(rows, batch_size=batch_size, typicality=typicality)
 
     typical = None if model.model.scope is None else partial(answer, typicality=True)
-    return Predictor("the model", paired, answer, typical=typical)
+    return Predictor("the model", paired, answer, typical=typical, form=form_of(model))
 
 
 def task_predictor(model: TaskModel, task: str | None) -> Predictor:
@@ -94,4 +98,11 @@ def task_predictor(model: TaskModel, task: str | None) -> Predictor:
     def answer(texts: Columns, batch_size: int) -> list[Prediction]:
         return model.predict(card.name, texts, batch_size=batch_size)
 
-    return Predictor(f"task {card.name!r}", card.reads != "texts", answer, "; or another task: --task")
+    return Predictor(
+        f"task {card.name!r}", card.reads != "texts", answer, "; or another task: --task", form=form_of(model.model)
+    )
+
+
+def form_of(model: Model) -> tuple[str, ...]:
+    """The number format of a model where it is another than fp32: what predictions and vectors depend on, too."""
+    return () if model.model.form == "fp32" else (model.model.form,)

@@ -294,7 +294,8 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         data, layout, kind = self._rows(texts, labels, "extend")
         records = read_memory(data, f"{MEMORY}extend", layout)
         predictor_of(self.model_).check(records)
-        extended = extension.extend(self.model_, records)
+        with self.model_.model.unpacked():  # the head is fitted in fp32, as the command does it
+            extended = extension.extend(self.model_, records)
         for note in extended.notes:
             logger.info(note)
         folder = ModelFolder.make()

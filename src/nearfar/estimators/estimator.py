@@ -61,8 +61,10 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
                     "nearfar.load."
                 )
             from nearfar.encoding import load
+            from nearfar.encoding.formats import use_precision
 
             model = self._model = load(self._folder.path)
+            use_precision(model)
         return model
 
     @property
@@ -134,8 +136,11 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     ) -> Self:
         """A fitted estimator from a folder or from the Hugging Face Hub, as ``nearfar.load`` opens it."""
         from nearfar.encoding import load
+        from nearfar.encoding.formats import use_precision
 
-        return cls.of_model(load(os.fspath(name), revision=revision, token=token), os.fspath(name))
+        model = load(os.fspath(name), revision=revision, token=token)
+        use_precision(model)
+        return cls.of_model(model, os.fspath(name))
 
     @classmethod
     def of_model(cls, model: Model, name: str) -> Self:

@@ -71,11 +71,11 @@ def inference(model: TextModel) -> Iterator[torch.device]:
         model.train(training)
 
 
-def batches(table: TokenTable, batch_size: int) -> list[NDArray[np.int64]]:
+def batches(table: TokenTable, batch_size: int, *, tokens: int = 0) -> list[NDArray[np.int64]]:
     """Rows of similar length, the longest first."""
     if batch_size < 1:
         raise SettingError(f"batch_size must be 1 or more, got {batch_size}.")
-    return list(by_length(table, batch_size))
+    return list(by_length(table, batch_size, tokens=tokens))
 
 
 def _outputs(
@@ -91,7 +91,7 @@ def _outputs(
     several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     rank, world = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
     result = torch.zeros(len(table), width)
-    share = batches(table, batch_size)[rank::world]
+    share = batches(table, batch_size, tokens=model.tokens_at_once)[rank::world]
     with inference(model) as device:
         for rows in share:
             output = model(model.inputs(table, rows).to(device), logits_only=logits_only)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 
+from nearfar.encoding.processor import ISA as ISA
+from nearfar.encoding.processor import cpu_bf16_units as cpu_bf16_units
+from nearfar.encoding.processor import may_use_bf16
 from nearfar.errors import SettingError
 
 Precision = Literal["fp32", "bf16"]
 WIDE = 256
 """The hidden size from which on bf16 is at least 1.2 times as fast where there are units; docs/why/precision.md has the
 figures. In narrower encoders the casts take what the products save."""
-FLAGS = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512-BF16"), ("bf16", "Arm BF16"))
-ISA = "ONEDNN_MAX_CPU_ISA"
-"""The variable that keeps torch's matrix products from using the newest instructions."""
 
 
 def choose_precision(
@@ -52,26 +50,7 @@ def bf16_units() -> str | None:
     """What this device multiplies bf16 matrices with, if it has something and torch uses it."""
     if torch.cuda.is_available():
         return "bf16 units" if torch.cuda.is_bf16_supported(including_emulation=False) else None
-    limit = os.environ.get(ISA, "DEFAULT").upper()
-    used: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not used or not (limit in ("DEFAULT", "ALL") or _has_bf16(limit)):
-        return None
-    return cpu_bf16_units()
-
-
-def cpu_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """The instruction set by which this processor multiplies bf16 matrices, if it has one."""
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    flags = next((set(line.split()) for line in text.splitlines() if line.startswith(("flags", "Features"))), set())
-    return next((name for flag, name in FLAGS if flag in flags), None)
-
-
-def _has_bf16(isa: str) -> bool:
-    """Whether oneDNN multiplies bf16 matrices in an instruction set, by the name it has in ``ONEDNN_MAX_CPU_ISA``."""
-    return isa.startswith("AVX512_CORE_") and isa.endswith(("BF16", "FP16", "AMX"))
+    return cpu_bf16_units() if may_use_bf16() else None
 
 
 def _everywhere(here: bool) -> bool:

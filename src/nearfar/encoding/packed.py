@@ -1,0 +1,176 @@
+"""The fast path for use, not for training: weights packed once, in fp32, bf16 or int8.
+
+Only the matrix products are in bf16 or int8: what is between them stays fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.encoding.layers import Layer, PostNormLayer, PreNormLayer
+from nearfar.encoding.unpadded import UnpaddedEncoder
+from nearfar.errors import SettingError
+
+Format = Literal["fp32", "bf16", "int8"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ROWS = 256
+"""Tokens that the layout of packed weights is chosen for."""
+LEVELS = 127
+"""The largest 8-bit number; -128 is not used."""
+FEWER = 63
+"""The largest 8-bit weight on processors that add products in pairs, in 16 bits: larger ones would overflow."""
+SMALLEST = 1e-12
+"""Half the range of a token whose numbers are all the same."""
+
+Product = Callable[[Tensor], Tensor]
+"""(t, d) -> (t, e)."""
+
+
+class PackedProduct:
+    """A linear layer in fp32 or bf16, its weights in the layout that oneDNN computes with.
+
+    Args:
+        weight: (e, d).
+        bias: (e,), or None.
+        dtype: what is multiplied.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.bias = None if bias is None else bias.detach().to(dtype)
+        weight = weight.detach().to(dtype).contiguous()
+        self.packed = _packs(dtype)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) if self.packed else weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(t, d) -> (t, e) in fp32."""
+        x = x.to(self.dtype)
+        if self.packed:
+            y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        else:
+            y = F.linear(x, self.weight, self.bias)
+        return y.float()
+
+
+class Int8Product:
+    """A linear layer in 8 bits: one scale for each row of the weights, scale and middle of each token as they come.
+
+    The middle of a token's range is quantized as zero, so numbers of one sign, as behind an activation, and a single
+    outlier cost no more than half of the levels. The products are summed exactly, in 32 bits: the result of a token
+    does not depend on the others of a batch.
+
+    Args:
+        weight: (e, d).
+        bias: (e,), or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        weight = weight.detach().float()
+        most = FEWER if overflows() else LEVELS
+        scales = weight.abs().amax(dim=1).clamp_min(SMALLEST) / most  # (e,)
+        levels = (weight / scales[:, None]).round().to(torch.int8)  # (e, d)
+        self.weight = levels.t()
+        self.scales = scales / LEVELS
+        self.sums = levels.sum(dim=1, dtype=torch.int32) * scales  # (e,) what a middle of 1 adds
+        self.bias = torch.zeros_like(scales) if bias is None else bias.detach().float()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(t, d) -> (t, e) in fp32."""
+        high, low = x.amax(dim=1, keepdim=True), x.amin(dim=1, keepdim=True)
+        middle = (high + low).mul_(0.5)
+        half = high.sub_(middle).clamp_min_(SMALLEST)
+        levels = (x - middle).mul_(LEVELS / half).round_().to(torch.int8)
+        y = torch.addcmul(self.bias, torch._int_mm(levels, self.weight).float().mul_(self.scales), half)
+        return y.addcmul_(middle, self.sums)
+
+
+def _packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is there and has a layout of its own for matrices of this type."""
+    there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return there and (dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+
+
+@lru_cache(maxsize=1)
+def overflows() -> bool:
+    """Whether sums of products of the largest 8-bit numbers are wrong, as on x86 without VNNI."""
+    largest = torch.full((64, 64), LEVELS, dtype=torch.int8)
+    return bool((torch._int_mm(largest, largest.t()) != 64 * LEVELS**2).any())
+
+
+def product(weight: Tensor, bias: Tensor | None, form: Format) -> Product:
+    """A linear layer in a number format."""
+    if form == "int8":
+        return Int8Product(weight, bias)
+    return PackedProduct(weight, bias, torch.bfloat16 if form == "bf16" else torch.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PackedPostNorm(PostNormLayer):
+    """BERT's kind; query, key and value are packed together, when they are first used so."""
+
+    form: Format
+    kept: dict[int, Product] = field(default_factory=dict)
+
+    def project(self, x: Tensor, *parts: nn.Linear) -> Tensor:
+        """The outputs of several linear layers, concatenated: one matrix product."""
+        if len(parts) not in self.kept:
+            bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
+            self.kept[len(parts)] = product(torch.cat([part.weight for part in parts]), bias, self.form)
+        return self.kept[len(parts)](x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PackedPreNorm(PreNormLayer):
+    """ModernBERT's kind."""
+
+    form: Format
+    whole: nn.Linear
+    kept: dict[int, Product] = field(default_factory=dict)
+
+    def _some(self, x: Tensor, parts: slice) -> Tensor:
+        if parts.start not in self.kept:
+            weight, bias = self.whole.weight, self.whole.bias
+            chosen = weight.view(3, -1, weight.shape[1])[parts].flatten(0, 1)
+            added = None if bias is None else bias.view(3, -1)[parts].flatten()
+            self.kept[parts.start] = product(chosen, added, self.form)
+        return self.kept[parts.start](x)
+
+
+def packed(encoder: UnpaddedEncoder, form: Format) -> UnpaddedEncoder:
+    """The encoder with packed weights; it computes without gradients, on the CPU.
+
+    Later changes of the weights do not reach it.
+    """
+    if form not in FORMATS:
+        raise SettingError(f"the precision must be one of {', '.join(FORMATS)}, got {form!r}.")
+    with torch.inference_mode():
+        return replace(
+            encoder,
+            project=None if encoder.project is None else _as_module(encoder.project, form),
+            layers=tuple(packed_layer(layer, form) for layer in encoder.layers),
+        )
+
+
+def packed_layer(layer: Layer, form: Format) -> Layer:
+    """A layer with packed weights."""
+    values: dict[str, Any] = {each.name: getattr(layer, each.name) for each in fields(layer)}
+    together = ("query", "key", "value")
+    for name, part in values.items():
+        if isinstance(part, nn.Linear) and name not in together:
+            values[name] = _as_module(part, form)
+    if isinstance(layer, PostNormLayer):
+        return _PackedPostNorm(**values, form=form)
+    assert isinstance(layer, PreNormLayer)
+    return _PackedPreNorm(**values, form=form, whole=layer.joined)
+
+
+def _as_module(layer: nn.Linear, form: Format) -> Any:
+    """A linear layer of the fast path, of which nothing is used but its call."""
+    return product(layer.weight, layer.bias, form)

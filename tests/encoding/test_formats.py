@@ -1,0 +1,236 @@
+"""Number formats for use: how near to fp32 they are, what is chosen, and what is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import AutoModel
+
+from nearfar.encoding import Card, TextModel, formats, load, packed
+from nearfar.encoding.formats import choose_format, use_precision
+from nearfar.encoding.heads import LinearHead
+from nearfar.encoding.model import Model
+from nearfar.encoding.packed import Int8Product, PackedProduct
+from nearfar.encoding.pretrained import toy_tokenizer, vocabulary
+from nearfar.errors import SettingError
+
+TEXTS = ["", "a text", "another one, somewhat longer than the first", *(f"text {n} " * n for n in range(1, 12))]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def network():
+    """MiniLM's width with two layers and random weights, wide enough that texts differ; some weights are outliers."""
+    sizes = {"hidden_size": 384, "num_hidden_layers": 2, "num_attention_heads": 12, "intermediate_size": 1536}
+    config = transformers.BertConfig(vocab_size=len(vocabulary()), max_position_embeddings=512, **sizes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = AutoModel.from_config(config).eval()
+        with torch.no_grad():
+            for layer in network.encoder.layer:
+                layer.output.dense.weight[7] *= 20
+    return network
+
+
+def model_of(network, *, pooling="mean", joined=False, classes=3, **settings) -> Model:
+    torch.manual_seed(1)
+    head = LinearHead(384, classes)
+    torch.nn.init.normal_(head.linear.weight, std=1.0)
+    labels = tuple("abcdefgh"[:classes])
+    card = Card(pooling, 512, native=False, labels=labels, joined=joined, head={"kind": "linear"})
+    return Model(TextModel(network, pooling=pooling, head=head, **settings), toy_tokenizer(), card)
+
+
+def cosines(one, other):
+    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+
+
+@pytest.mark.parametrize(("form", "least"), [("fp32", 1 - 1e-6), ("bf16", 0.9999), ("int8", 0.99)])
+@pytest.mark.parametrize("pooling", ["mean", "first", "pooler", "last"])
+def test_vectors_are_near_to_those_in_fp32(network, form, least, pooling):
+    model = model_of(network, pooling=pooling)
+    exact, chances = model.embed(TEXTS), model.probabilities(TEXTS)
+    assert use_precision(model, form).form == form
+    assert model.model.form == form
+    found = cosines(model.embed(TEXTS), exact)
+    assert found.mean() >= least
+    assert found.min() >= 1 - 3 * (1 - least)
+    np.testing.assert_allclose(model.probabilities(TEXTS), chances, atol=0.2 if form == "int8" else 0.02)
+    with model.model.unpacked():
+        np.testing.assert_array_equal(model.embed(TEXTS), exact)
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8"])
+def test_long_texts_and_pairs_and_transforms_are_near_too(network, form):
+    long = ["word " * 600, "b"]
+    model = model_of(network)
+    exact = model.embed(long)
+    use_precision(model, form)
+    assert model.tokenize(long).lengths.max() == 512
+    assert cosines(model.embed(long), exact).min() > 0.98
+    pairs = model_of(network, joined=True)
+    sides = [("a text", "b"), ("", "c")]
+    exact = pairs.embed(sides)
+    use_precision(pairs, form)
+    assert cosines(pairs.embed(sides), exact).min() > 0.98
+    from nearfar.encoding.encoder import Transform
+
+    turned = model_of(network, transform=Transform(torch.randn(16, 384), torch.zeros(16)))
+    exact = turned.embed(TEXTS)
+    use_precision(turned, form)
+    assert cosines(turned.embed(TEXTS), exact).mean() > 0.98
+
+
+def test_a_text_has_the_same_vector_in_int8_products_whatever_is_beside_it():
+    source = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(48, 32, generator=source), torch.randn(48, generator=source)
+    x = torch.randn(40, 32, generator=source) * torch.logspace(-3, 3, 40)[:, None]
+    together = Int8Product(weight, bias)(x)
+    for row in range(40):
+        torch.testing.assert_close(Int8Product(weight, bias)(x[row : row + 1])[0], together[row], rtol=0, atol=0)
+
+
+def test_int8_keeps_small_numbers_beside_an_outlier_in_another_token():
+    source = torch.Generator().manual_seed(0)
+    weight = torch.randn(64, 32, generator=source)
+    x = torch.randn(2, 32, generator=source) + 5  # all of one sign
+    x[1] *= 1000
+    exact = x @ weight.T
+    error = (Int8Product(weight, None)(x) - exact).abs().amax(1) / exact.abs().amax(1)
+    assert error.max() < 0.02
+    constant = torch.full((1, 32), 3.0)
+    torch.testing.assert_close(Int8Product(weight, None)(constant), constant @ weight.T, rtol=0.02, atol=0.5)
+
+
+def test_products_are_those_of_the_layer():
+    source = torch.Generator().manual_seed(0)
+    weight, bias, x = (torch.randn(*shape, generator=source) for shape in ((48, 32), (48,), (5, 32)))
+    exact = torch.nn.functional.linear(x, weight, bias)
+    torch.testing.assert_close(PackedProduct(weight, bias, torch.float32)(x), exact, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(PackedProduct(weight, bias, torch.bfloat16)(x), exact, atol=0.2, rtol=0.02)
+
+
+def test_without_a_wish_the_processor_decides(network, monkeypatch):
+    model = model_of(network)
+    monkeypatch.setattr(formats, "may_use_bf16", lambda: True)
+    monkeypatch.setattr(formats, "cpu_bf16_units", lambda: "AMX")
+    assert choose_format(model.model, None) == formats.Choice("bf16", "the processor has AMX")
+    monkeypatch.setattr(formats, "cpu_bf16_units", lambda: None)
+    assert choose_format(model.model, None).form == "fp32"
+
+
+def test_a_narrow_encoder_computes_as_ever():
+    model = load("toy")
+    before = model.embed(TEXTS[1:])
+    for asked in (None, "auto", "fp32"):
+        assert use_precision(model, asked).form == "fp32"
+        assert model.model.packed is None
+        np.testing.assert_array_equal(model.embed(TEXTS[1:]), before)
+
+
+def test_auto_takes_the_fastest_and_keeps_what_it_measured(network, monkeypatch, cache):
+    model = model_of(network)
+    monkeypatch.setattr(formats, "measure", lambda *_: {"fp32": 3.0, "bf16": 2.0, "int8": 1.0})
+    choice = use_precision(model, "auto")
+    assert choice.form == "int8"
+    assert "3.0 times as fast" in choice.reason
+    assert "labels are others" in choice.reason
+    (kept,) = json.loads((cache / "precision.json").read_text()).values()
+    assert kept == {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}
+    monkeypatch.setattr(formats, "measure", None)  # not called again
+    assert use_precision(model, "auto").form == "int8"
+
+
+def test_auto_is_fp32_where_nothing_is_faster(network, monkeypatch, cache):
+    monkeypatch.setattr(formats, "measure", lambda *_: {"fp32": 1.0, "bf16": 0.99, "int8": 5.0})
+    assert use_precision(model_of(network), "auto").form == "fp32"
+    cache.joinpath("precision.json").write_text("no json")
+    assert use_precision(model_of(network), "auto").form == "fp32"
+
+
+def test_a_measurement_takes_a_fraction_of_a_second(network):
+    model = model_of(network)
+    seconds = formats.measure(model.model.unpadded.layers[0], 384)
+    assert set(seconds) == {"fp32", "bf16", "int8"}
+    assert all(0 < value < 1 for value in seconds.values())
+
+
+def test_int8_that_is_too_far_from_fp32_is_refused(network, monkeypatch):
+    monkeypatch.setattr(formats, "LIMIT", 0.0)
+    model = model_of(network)
+    choice = use_precision(model, "int8")
+    assert choice.form == model.model.form != "int8"
+    assert "the limit is 0" in choice.reason
+
+
+def test_other_words_are_refused(network):
+    with pytest.raises(SettingError, match="precision must be one of auto, fp32, bf16, int8, got 'int4'"):
+        use_precision(model_of(network), "int4")
+    with pytest.raises(SettingError, match="has no fast path"):
+        model_of(network, fast=False).model.pack("int8")
+    assert use_precision(model_of(network, fast=False), "int8").reason == "this encoder has no fast path"
+
+
+def test_training_and_gradients_compute_with_the_weights(network):
+    model = model_of(network)
+    use_precision(model, "int8")
+    batch = model.model.inputs(model.tokenize(["a text"]), [0])
+    output = model.model(batch)
+    assert output.embedding.requires_grad
+    output.embedding.sum().backward()
+    network.zero_grad()
+
+
+def test_other_batches_and_threads_move_a_vector_by_no_more_than_rounding(network):
+    """The last digit of what is rounded to 8 bits depends on the batch, as in fp32: now and then by one level."""
+    model = model_of(network)
+    use_precision(model, "int8")
+    texts = [f"some text of number {number} " * (number % 7 + 1) for number in range(60)]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = model.embed(texts)
+        torch.set_num_threads(2)
+        assert cosines(model.embed(texts), one).min() > 0.9999
+        assert cosines(model.embed(texts[:1]), one[:1]).min() > 0.9999
+        np.testing.assert_array_equal(model.embed(texts), model.embed(texts))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2"])
+def test_int8_does_not_overflow_without_vnni(isa):
+    code = (
+        "import torch; from nearfar.encoding.packed import Int8Product, PackedProduct, overflows\n"
+        "weight = torch.rand(64, 512) + 0.5; x = torch.rand(8, 512); x[0] = 1; x[1, :256] = -1\n"
+        "exact = x @ weight.T\n"
+        "error = ((Int8Product(weight, None)(x) - exact).abs() / exact.abs().amax()).max()\n"
+        "assert error < 0.02, error\n"
+        "bf16 = PackedProduct(weight, None, torch.bfloat16)(x)\n"
+        "assert ((bf16 - exact).abs() / exact.abs().amax()).max() < 0.02\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_fewer_levels_where_sums_overflow(monkeypatch):
+    monkeypatch.setattr(packed, "overflows", lambda: True)
+    weight = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+    product = Int8Product(weight, None)
+    assert product.weight.abs().max() == packed.FEWER
+    x = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(product(x), x @ weight.T, atol=0.3, rtol=0.05)
