@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from benchmarks.tables import Result, quality_table, speed_table, spread
 from benchmarks.texts import take
 
 REFERENCE = "sentence-transformers"
+ONE_TEXT = "i ordered a lamp two weeks ago and it still has not arrived at my new address, where is it now?"
 OPERATIONS = 6
 """Floating-point operations a weight and token: two forward, four backward."""
 
@@ -118,7 +120,7 @@ def embed(bench: Bench) -> Contenders:
         return Contender(name, worker, {**job, "count": count, "vectors": vectors, **more})
 
     bench.notes.append(f"{count:,} texts; 1 - cosine compares each vector with that of {REFERENCE}.")
-    yield contender(OURS, "embed_nearfar")
+    yield contender(OURS, "embed_nearfar", precision="auto")
     yield contender(REFERENCE, "embed_sentence_transformers")
     part = count if bench.bf16 else count // 10
     if part < count:
@@ -126,11 +128,41 @@ def embed(bench: Bench) -> Contenders:
             f"The processor has no bf16 units, so bf16 is slow here; it embeds only the first {part:,} texts."
         )
     yield contender(f"{REFERENCE} bf16", "embed_sentence_transformers", part, kind="bf16")
+    yield contender("onnxruntime int8, sorted by length", "embed_onnxruntime")
+    for form in ("fp32", *(["bf16"] if bench.bf16 else []), "int8"):
+        yield contender(f"{OURS} {form}", "embed_nearfar", precision=form)
     python = bench.onnx_python()
     if python is None:
         bench.notes.append("The ONNX backend is left out: its environment is missing (see requirements-onnx.txt).")
     else:
         yield replace(contender(f"{REFERENCE} ONNX", "embed_sentence_transformers", kind="onnx"), python=python)
+
+
+def one_text(bench: Bench) -> Contenders:
+    """A classifier of 8 classes on MiniLM that is open already."""
+    job = {"encoder": bench.minilm(), "requests": bench.amount(400, 20), "text": ONE_TEXT,
+           "train": bench.rows("few", bench.texts.helpdesk())}  # fmt: skip
+    bench.notes.append(f"{job['requests']:,} requests, one after the other, of one text of 25 tokens.")
+    for form in (None, "fp32", "int8"):
+        name = OURS if form is None else f"{OURS} {form}"
+        yield Contender(name, "predict_one", {**job, "kind": "nearfar", "precision": form})
+    yield Contender("SetFit", "predict_one", {**job, "kind": "setfit"})
+    yield Contender(f"{REFERENCE} + scikit-learn", "predict_one", {**job, "kind": "scikit-learn"})
+
+
+def cold_start(bench: Bench) -> Contenders:
+    """``nearfar predict MODEL one.txt`` by a new process, and by the source that NEARFAR_BEFORE names."""
+    folder, file = bench.scratch / "classifier", bench.scratch / "one.txt"
+    if not folder.exists():
+        job = {"encoder": bench.minilm(), "folder": str(folder), "train": bench.rows("few", bench.texts.helpdesk())}
+        bench.work(Contender("train", "make_classifier", job))
+    file.write_text(f"{ONE_TEXT}\n", encoding="utf-8")
+    job = {"model": str(folder), "file": str(file), "runs": bench.amount(5, 1)}
+    bench.notes.append(f"Whole processes, {job['runs']} for each repeat; files are in the cache of the system.")
+    yield Contender(OURS, "cold_start", job)
+    before = os.environ.get("NEARFAR_BEFORE")
+    if before:
+        yield Contender("nearfar before", "cold_start", {**job, "source": before})
 
 
 def memory(bench: Bench) -> Contenders:
@@ -207,10 +239,11 @@ def _distances(_bench: Bench, standing: Standing) -> list[str]:
     for contender, result in standing:
         if contender.name in found:
             vectors = found[contender.name]
-            furthest = float((1 - (vectors * found[REFERENCE][: len(vectors)]).sum(axis=1)).max())
+            distances = 1 - (vectors * found[REFERENCE][: len(vectors)]).sum(axis=1)
             for run in result.runs:
                 if run:
-                    run["quality"]["1 - cosine, at most"] = max(0.0, furthest)
+                    run["quality"]["1 - cosine, mean"] = max(0.0, float(distances.mean()))
+                    run["quality"]["1 - cosine, at most"] = max(0.0, float(distances.max()))
     return []
 
 
@@ -266,6 +299,8 @@ COMPARISONS: dict[str, Comparison] = {
         "resident memory of fine-tuning MiniLM over many small batches of varying lengths", own.long_run, repeats=1
     ),
     "embed": Comparison("texts to vectors with MiniLM", embed, finish=_distances),
+    "one-text": Comparison("predicting one text of 25 tokens with MiniLM", one_text, table=own.latency_table),
+    "cold-start": Comparison("a prediction of one text by a new process", cold_start, table=own.latency_table),
     "memory": Comparison("resident memory of training over many batches of varying lengths", memory, repeats=1),
     "matmul": Comparison("the machine's rate of matrix products, and the share that training reaches", matmul,
                          finish=_share),

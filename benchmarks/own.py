@@ -88,6 +88,16 @@ def cost_table(standing: Sequence[tuple[Contender, Result]]) -> str:
     return markdown(["contender", "texts/s", "time a text", "peak MB", "more MB", "threads", *qualities], rows)
 
 
+def latency_table(standing: Sequence[tuple[Contender, Result]]) -> str:
+    """Contenders with the milliseconds of one request, and how many times those of the first they take."""
+    ours, rows = standing[0][1], []
+    for _, result in standing:
+        times = result.values("milliseconds")
+        slower = "" if result is ours else with_spread(ratios(times, ours.values("milliseconds")), " x")
+        rows.append([result.name, with_spread(times), with_spread(result.values("slow_milliseconds")), slower])
+    return markdown(["contender", "ms, median", "ms, slowest percent", f"times {ours.name}"], rows)
+
+
 def differences(ours: Sequence[float | None], theirs: Sequence[float | None]) -> list[float | None]:
     """Ours less theirs, repeat by repeat; None where either is missing."""
     return [

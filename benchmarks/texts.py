@@ -54,6 +54,10 @@ class Texts:
             for row in rows
         ]  # fmt: skip
 
+    def helpdesk(self) -> Rows:
+        """The sample data set: eight classes."""
+        return self._helpdesk("train")
+
     def _shuffled(self, rows: Rows) -> Rows:
         random.Random(self.seed).shuffle(rows)
         return rows

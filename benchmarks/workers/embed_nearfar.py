@@ -13,7 +13,7 @@ from nearfar import load
 def main() -> None:
     job = read_job()
     texts = [row["text"] for row in read_rows(job["texts"])][: job["count"]]
-    model = load(job["encoder"])
+    model = load(job["encoder"], precision=job.get("precision"))
     model.embed(texts[: job["warm"]])
     began = time.perf_counter()
     vectors = model.embed(texts)

@@ -186,7 +186,9 @@ def test_distances_are_from_the_default_peer(bench, tmp_path):
     standing = [(contender, Result(contender.name, [run(1.0, quality={})])) for contender in contenders]
     COMPARISONS["embed"].finish(bench, standing)
     found = [result.values("1 - cosine, at most", "quality")[0] for _, result in standing]
-    assert found == pytest.approx([1 - 0.5**0.5, 0, 0, 0])
+    assert found == pytest.approx([1 - 0.5**0.5, *[0] * (len(standing) - 1)])
+    means = [result.values("1 - cosine, mean", "quality")[0] for _, result in standing]
+    assert means == pytest.approx([(1 - 0.5**0.5) / 3, *[0] * (len(standing) - 1)])
 
 
 @pytest.mark.parametrize("name", COMPARISONS)

@@ -64,7 +64,8 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             from nearfar.encoding.formats import use_precision
 
             model = self._model = load(self._folder.path)
-            use_precision(model)
+            exact = getattr(self, "precision", None) == "fp32"
+            use_precision(model, "fp32" if exact else None)
         return model
 
     @property
