@@ -1,4 +1,4 @@
-"""``nearfar export --to onnx``: the table, what it is compared on, and what is not kept."""
+"""``nearfar export``: the table, what it is compared on, and what is not kept."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import nearfar
 from nearfar.exports import quality
 
 ROWS = [("an apple", "fruit"), ("a plum", "fruit"), ("a saw", "tool"), ("a drill", "tool")]
+TABLE = ("size", "texts per second", "one text", "other labels", "accuracy")
 
 
 @pytest.fixture(scope="module")
@@ -19,46 +20,57 @@ def model(tmp_path_factory):
     rows = [{"text": f"{text} number {n}", "label": label} for n in range(4) for text, label in ROWS]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = folder / "model"
-    status, _, errors = in_process("train", folder / "rows.jsonl", "--encoder", "toy", "--out", out)
+    words = ("--encoder", "toy", "--epochs", "1", "--no-estimate", "--out", out)
+    status, _, errors = in_process("train", folder / "rows.jsonl", *words)
     assert status == 0, errors
     return out
 
 
-def test_the_export_predicts_what_the_model_predicts_and_its_cost_is_printed(model, tmp_path):
+def test_a_graph_predicts_what_the_model_predicts_and_its_cost_is_printed(model, tmp_path):
     status, printed, errors = in_process("export", model, "--to", "onnx", "--out", tmp_path / "out")
     assert (status, "saved to" in errors) == (0, True)
-    for row in ("size", "texts per second", "one text", "mean 1 - cosine", "other labels", "accuracy"):
+    for row in (*TABLE, "mean 1 - cosine"):
         assert row in printed
     texts = [text for text, _ in ROWS]
     assert nearfar.load(tmp_path / "out").predict(texts).tolist() == nearfar.load(model).predict(texts).tolist()
 
-    status, _, errors = in_process("export", model, "--to", "onnx", "--out", tmp_path / "out")
+
+def test_static_vectors_are_compared_on_the_rows_given_and_may_be_refused(model, tmp_path):
+    """The head is fitted to the training rows; other rows need no labels the model knows."""
+    words = ("export", model, "--to", "static", "--out", tmp_path / "out")
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS))
+    status, printed, errors = in_process(*words, "--data", tmp_path / "rows.csv", "--force")
+    assert (status, "saved to" in errors) == (0, True)
+    for row in (*TABLE, "1 - correlation of similarities", "static vectors"):
+        assert row in printed
+    assert set(nearfar.load(tmp_path / "out").predict([text for text, _ in ROWS])) <= {"fruit", "tool"}
+
+    status, _, errors = in_process(*words)
     assert (status, "--overwrite" in errors) == (1, True)
     (tmp_path / "rows.csv").write_text("text,label\nan apple,fruit\na boat,ship\n")
-    status, printed, errors = in_process(
-        "export", model, "--to", "onnx", "--out", tmp_path / "out", "--overwrite", "--data", tmp_path / "rows.csv"
-    )
+    status, printed, errors = in_process(*words, "--overwrite", "--data", tmp_path / "rows.csv", "--force")
     assert (status, "accuracy" in printed) == (0, False)
     assert "no class 'ship'" in errors
 
 
 def test_an_export_below_the_limit_is_not_kept_without_force(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(quality, "LIMITS", {"fp32": -1.0, "int8": -1.0})
-    words = ("export", model, "--to", "onnx", "--out", tmp_path / "out")
+    monkeypatch.setattr(quality, "LIMITS", dict.fromkeys(quality.LIMITS, quality.Limits(-1.0, -101, -1)))
+    words = ("export", model, "--to", "static", "--out", tmp_path / "out")
     status, _, errors = in_process(*words)
     assert (status, (tmp_path / "out").exists()) == (1, False)
     assert "the export is not kept" in errors
     assert in_process(*words, "--force")[0] == 0
-    assert (tmp_path / "out" / "model.onnx").is_file()
+    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (("--to", "onxx"), "--to is onnx or transformers"),
+        (("--to", "onxx"), "--to is onnx, openvino, static or transformers"),
         (("--int8",), "--int8 is for --to onnx"),
         (("--to", "onnx", "--task", "kind"), "--task is for --to transformers"),
         (("--to", "onnx", "--data", "none.csv"), "none.csv"),
+        ((), "reads vectors of length one"),
     ],
 )
 def test_wrong_flags_are_refused_before_the_work(model, tmp_path, flags, reason):
@@ -69,6 +81,7 @@ def test_wrong_flags_are_refused_before_the_work(model, tmp_path, flags, reason)
 
 
 def test_an_encoder_by_name_is_compared_on_texts_of_ours(tmp_path):
-    status, printed, errors = in_process("export", "toy", "--to", "onnx", "--out", tmp_path / "out")
+    status, printed, errors = in_process("export", "toy", "--to", "transformers", "--out", tmp_path / "out")
     assert (status, "compared on 25 texts" in printed) == (0, True)
     assert "--data names rows of yours" in errors
+    assert "open it with AutoModel or SentenceTransformer" in errors

@@ -1,12 +1,12 @@
-"""``nearfar export``: a model as other tools open it: an ONNX graph, or a classifier of transformers."""
+"""``nearfar export``: a model as other tools open it, with a table of what that costs."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from nearfar.exports.heads import LabelType
     from nearfar.exports.quality import Quality
 
-TARGETS = ("onnx", "transformers")
-FILE = "model.onnx"
+TARGETS = {"onnx": "ONNX", "openvino": "OpenVINO", "static": "static vectors", "transformers": "transformers"}
+OPENS = {
+    "onnx": "nearfar.load({0!r}), or model.onnx in it with onnxruntime",
+    "openvino": "nearfar.load({0!r}), or openvino_model.xml in it with OpenVINO",
+    "static": "nearfar.load({0!r})",
+    "transformers": "AutoModelForSequenceClassification.from_pretrained",
+    "encoder": "AutoModel or SentenceTransformer",
+}
 PROBES = ("where is my order", "the invoice is wrong", "a film about two brothers", "water boils at 100 degrees", "no")
 
 
@@ -32,9 +38,10 @@ def export(
         str,
         typer.Option(
             "--to",
-            metavar="onnx|transformers",
-            help="onnx: a graph for onnxruntime, used without torch. transformers: a folder that "
-            "AutoModelForSequenceClassification opens; for a task of several.",
+            metavar="|".join(TARGETS),
+            help="onnx: a graph for onnxruntime, used without torch. openvino: the same for OpenVINO. static: a vector "
+            "for each token, hundreds of times faster and less accurate. transformers: a folder that "
+            "AutoModelForSequenceClassification opens, where it can express the model.",
         ),
     ] = "transformers",
     int8: Annotated[
@@ -53,31 +60,44 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Keep an export that is less exact than the limit.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Export a model: to ONNX, with a table of what it costs, or to transformers."""
+    """Export a model to ONNX, OpenVINO, static vectors or transformers, with a table of what it costs."""
+    from nearfar.data import Layout
+    from nearfar.encoding import load
     from nearfar.encoding.task_model import export_task, holds_tasks, load_tasks
+    from nearfar.exports.quality import compare, compare_tasks
 
     if to not in TARGETS:
-        raise SettingError(f"--to is onnx or transformers, got {to!r}.")
-    if to == "transformers" and (int8 or data is not None):
-        raise SettingError(f"{'--int8' if int8 else '--data'} is for --to onnx; leave it out, or add --to onnx.")
+        *first, last = TARGETS
+        raise SettingError(f"--to is {', '.join(first)} or {last}, got {to!r}.")
+    if int8 and to not in ("onnx", "openvino"):
+        raise SettingError("--int8 is for --to onnx and --to openvino; leave it out, or add one of these.")
+    if task is not None and to != "transformers":
+        raise SettingError("--task is for --to transformers; an ONNX graph has all tasks of a model.")
     _check_folder(out, overwrite=overwrite)
-    if to == "onnx":
-        from nearfar.data import Layout
-
-        layout = Layout(text=text, pair=pair, label=label, encoding=encoding)
-        if task is not None:
-            raise SettingError("--task is for --to transformers; an ONNX graph has all tasks of a model.")
-        _onnx(model, out, int8=int8, data=data, layout=layout, drop=handling(invalid) == "drop", force=force)
+    if to == "transformers" and holds_tasks(model):
+        several = load_tasks(model)
+        export_task(several, several.card(task).name, out)
+        sys.stderr.write(f"saved to {out}; open it with {OPENS['transformers']}\n")
         return
-    if not holds_tasks(model):
-        raise SettingError(
-            f"{model}: this model has one task, so there is nothing to take apart: --to onnx exports it for use "
-            "without nearfar; its folder opens in SentenceTransformer, and in AutoModelForSequenceClassification if "
-            'it was trained with head.kind = "native".'
-        )
-    tasks = load_tasks(model)
-    export_task(tasks, tasks.card(task).name, out)
-    sys.stderr.write(f"saved to {out}; open it with AutoModelForSequenceClassification.from_pretrained\n")
+    if task is not None:
+        raise SettingError(f"{model}: this model has one task, so --task {task} names none; leave it out.")
+    opened = load(model)
+    layout = Layout(text=text, pair=pair, label=label, encoding=encoding)
+    rows = _rows(model, opened, data, layout, drop=handling(invalid) == "drop")
+    tasks = load_tasks(model, opened) if holds_tasks(model) else None
+    exported, answers = _write(to, opened, out, rows, int8=int8, tasks=tasks)
+    quality = compare(opened, exported, rows.given, rows.labels, answers=answers)
+    notes = list(rows.notes)
+    if tasks is not None:
+        difference = compare_tasks(tasks, exported, rows.given)
+        notes.append(f"the outputs of all tasks differ by at most {difference:.2g}")
+    _print(quality, TARGETS[to] + (f", {quality.kind}" if to in ("onnx", "openvino") else ""))
+    print_notes(notes)
+    if quality.problem is not None and not force:
+        shutil.rmtree(out)
+        raise OutputError(f"{out}: the export is not kept: {quality.problem}. --force keeps it all the same.")
+    how = OPENS["encoder" if to == "transformers" and opened.labels is None else to]
+    sys.stderr.write(f"saved to {out}; open it with {how.format(str(out))}\n")
 
 
 def _check_folder(out: Path, *, overwrite: bool) -> None:
@@ -91,59 +111,111 @@ def _check_folder(out: Path, *, overwrite: bool) -> None:
         )
 
 
-def _onnx(model: str, out: Path, *, int8: bool, data: str | None, layout: Layout, drop: bool, force: bool) -> None:
-    """Write the graph beside the folder, compare it with the model, and keep it where it is good enough."""
-    from nearfar.encoding import load
-    from nearfar.encoding.task_model import is_task_model, load_tasks
+@dataclass(frozen=True)
+class _Rows:
+    """What models are compared on, and what a static head is fitted to."""
+
+    given: list[Any]
+    """Texts or pairs."""
+    labels: list[str] | None
+    fitted: list[str] | None
+    """The training texts, where others are compared on; None: those that are compared on."""
+    own: bool
+    """Whether they are texts of ours, because no rows are at hand."""
+    notes: list[str]
+
+
+def _write(to: str, opened: Model, out: Path, rows: _Rows, *, int8: bool, tasks: Any) -> tuple[Any, list[str] | None]:
+    """Write the export; the model to compare, and the labels to take for its own, if others are fairer."""
+    label_type = _label_type(opened)
+    if to == "static":
+        from nearfar.exports.static_export import export_static, held_out_labels
+        from nearfar.exports.static_model import StaticModel
+
+        if rows.own and (opened.labels is not None or opened.predicts_scores):
+            raise SettingError(
+                "the head of a static model is fitted to texts, and the training rows are not at hand; name some rows "
+                "with --data."
+            )
+        fitted = rows.given if rows.fitted is None else rows.fitted
+        export_static(opened, out, fitted, label_type=label_type)
+        exported = StaticModel(out)
+        return exported, held_out_labels(opened, exported, rows.given) if rows.fitted is None else None
+    if to == "transformers":
+        from nearfar.encoding import load
+        from nearfar.exports.transformers_folder import export_transformers
+
+        export_transformers(opened, out)
+        return _as_before(load(out), opened), None
+    if to == "openvino":
+        from nearfar.exports.openvino_export import export_openvino
+        from nearfar.exports.openvino_model import OpenVinoModel
+
+        export_openvino(opened, out, tasks=tasks, label_type=label_type, int8=int8)
+        return OpenVinoModel(out), None
     from nearfar.exports.onnx_graph import export_onnx
     from nearfar.exports.onnx_model import OnnxModel
-    from nearfar.exports.quality import compare, compare_tasks
 
-    opened = load(model)
-    records, notes = _rows(model, opened, data, layout, drop=drop)
-    tasks = load_tasks(model, opened) if is_task_model(opened.card) else None
-    export_onnx(opened, out, tasks=tasks, label_type=_label_type(opened), int8=int8)
-    exported = OnnxModel(out)
-    rows = list(zip(*records.texts[:2], strict=True)) if opened.card.joined else list(records.texts[0])
-    labels = [str(one) for one in records.labels] if records.labels is not None else None
-    quality = compare(opened, exported, rows, labels)
-    problem = quality.problem
-    if tasks is not None:
-        difference = compare_tasks(tasks, exported, rows)
-        notes.append(f"the outputs of all tasks differ by at most {difference:.2g}")
-    _print(quality, exported.card.precision)
-    print_notes(notes)
-    if problem is not None and not force:
-        shutil.rmtree(out)
-        raise OutputError(f"{out}: the export is not kept: {problem}. --force keeps it all the same.")
-    sys.stderr.write(f"saved to {out}; open it with nearfar.load({str(out)!r}), or {FILE} in it with onnxruntime\n")
+    export_onnx(opened, out, tasks=tasks, label_type=label_type, int8=int8)
+    return OnnxModel(out), None
 
 
-def _rows(model: str, opened: Model, data: str | None, layout: Layout, *, drop: bool) -> tuple[Records, list[str]]:
-    """What models are compared on: the rows given, those of the training, or a few texts of ours."""
+def _as_before(exported: Model, opened: Model) -> Model:
+    """A folder of transformers states neither its pooling nor that it reads pairs; compare what the model has."""
+    from nearfar.encoding import Model
+    from nearfar.encoding.encoder import TextModel
+
+    card = replace(
+        exported.card, pooling=opened.card.pooling, joined=opened.card.joined, normalize=opened.card.normalize
+    )
+    network = TextModel(
+        exported.model.network, pooling=card.pooling, native=card.native, transform=opened.model.transform
+    )
+    return Model(network, exported.tokenizer, card, folder=exported.folder)
+
+
+def _rows(model: str, opened: Model, data: str | None, layout: Layout, *, drop: bool) -> _Rows:
+    """The rows given, those of the training, or a few texts of ours."""
     from nearfar.cli.columns import remembered
-    from nearfar.data import Records, read
+    from nearfar.data import read
+
+    def opened_rows(name: str) -> Records:
+        return read(name, remembered(model, name, layout), invalid="drop" if drop else "refuse")
+
+    training = _training(model)
+    chosen = data or training
+    if chosen is None:
+        texts = [f"{start} {end}" for start in PROBES for end in PROBES]
+        pairs: list[Any] = list(zip(texts, texts[::-1], strict=True)) if opened.card.joined else texts
+        note = "the training rows are not at hand, so a few texts were compared; --data names rows of yours"
+        return _Rows(pairs, None, None, own=True, notes=[note])
+    records = opened_rows(chosen)
+    if len(records.texts) != 2 and opened.card.joined:
+        raise SettingError(f"{chosen}: this model reads pairs of texts; name both columns: --text and --pair.")
+    labels = None if records.labels is None else [str(one) for one in records.labels]
+    notes = list(records.notes)
+    unknown = sorted(set(labels or ()) - set(opened.labels or ())) if opened.labels else []
+    if unknown:
+        labels = None
+        notes = [f"the model has no class {unknown[0]!r}, so accuracy is not compared"]
+    given = list(zip(*records.texts[:2], strict=True)) if opened.card.joined else list(records.texts[0])
+    fitted = None
+    if data is not None and training is not None and Path(training).resolve() != Path(data).resolve():
+        fitted = list(opened_rows(training).texts[0])
+    return _Rows(given, labels, fitted, own=False, notes=notes)
+
+
+def _training(model: str) -> str | None:
+    """The rows that a model was trained on, where they are still at hand."""
     from nearfar.recipe import read_recipe
     from nearfar.recipe.tasks import has_tasks
 
     recipe = Path(model) / "recipe.toml"
-    if data is None and recipe.is_file() and not has_tasks(recipe):
-        named = read_recipe(recipe).data.train
-        if not named.startswith("memory:") and (named.startswith("sample:") or Path(named).exists()):
-            data = named
-    if data is None:
-        texts = [f"{start} {end}" for start in PROBES for end in PROBES]
-        columns = (texts, texts[::-1]) if opened.card.joined else (texts,)
-        note = "the training rows are not at hand, so a few texts were compared; --data names rows of yours"
-        return Records(columns, None, None, list(range(1, len(texts) + 1)), "texts of nearfar"), [note]
-    records = read(data, remembered(model, data, layout), invalid="drop" if drop else "refuse")
-    if len(records.texts) != 2 and opened.card.joined:
-        raise SettingError(f"{data}: this model reads pairs of texts; name both columns: --text and --pair.")
-    known = set(opened.labels or ())
-    unknown = sorted({str(one) for one in records.labels or ()} - known) if known else []
-    if unknown:
-        return replace(records, labels=None), [f"the model has no class {unknown[0]!r}, so accuracy is not compared"]
-    return records, list(records.notes)
+    if not recipe.is_file() or has_tasks(recipe):
+        return None
+    named = read_recipe(recipe).data.train
+    at_hand = not named.startswith("memory:") and (named.startswith("sample:") or Path(named).exists())
+    return named if at_hand else None
 
 
 def _label_type(opened: Model) -> LabelType:
@@ -155,19 +227,24 @@ def _label_type(opened: Model) -> LabelType:
     return cast("LabelType", kind if kind in ("str", "int", "float", "bool") else "str")
 
 
-def _print(quality: Quality, precision: str) -> None:
+def _print(quality: Quality, name: str) -> None:
     from rich.table import Table
 
     table = Table(title=f"compared on {counted(quality.texts, 'text')}", title_justify="left", title_style="italic")
-    for name in ("", "model", f"ONNX, {precision}"):
-        table.add_column(name, justify="right" if name else "left")
-    sides = (quality.before, quality.after)
+    for column in ("", "model", name):
+        table.add_column(column, justify="right" if column else "left")
+    sides, limits = (quality.before, quality.after), quality.limits
     table.add_row("size", *(f"{side.megabytes:,.1f} MB" if side.megabytes else "" for side in sides))
     table.add_row("texts per second", *(f"{side.texts_per_second:,.0f}" for side in sides))
-    table.add_row("one text", *(f"{side.milliseconds:.1f} ms" for side in sides))
-    table.add_row("mean 1 - cosine", "", f"{quality.distance:.2g} (limit {quality.limit:.2g})")
+    table.add_row("one text", *(f"{side.milliseconds:.2g} ms" for side in sides))
+    static, scored = quality.kind == "static", quality.before.accuracy is not None
+    what = "1 - correlation of similarities" if static else "mean 1 - cosine"
+    decides = "" if static and quality.changed is not None else f" (limit {limits.distance:.2g})"
+    table.add_row(what, "", f"{quality.distance:.2g}{decides}")
     if quality.changed is not None:
-        table.add_row("other labels", "", f"{quality.changed:.1f} %")
-    if quality.before.accuracy is not None:
-        table.add_row("accuracy", *(f"{side.accuracy:.1f} %" for side in sides))
+        decides = "" if scored else f" (limit {limits.changed:.0f} %)"
+        table.add_row("other labels", "", f"{quality.changed:.1f} %{decides}")
+    if scored:
+        lost = f" (limit -{limits.points:.0f})"
+        table.add_row("accuracy", *(f"{side.accuracy:.1f} %{end}" for side, end in zip(sides, ("", lost), strict=True)))
     open_console().print(table)

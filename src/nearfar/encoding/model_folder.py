@@ -125,7 +125,7 @@ def save(
         _name_no_classes(staging / "config.json")
     if extras := _extras(model, objective or {}):
         save_tensors(extras, staging / EXTRAS)
-    _write_sentence_transformers(staging, model, card)
+    write_sentence_transformers(staging, model, card)
     (staging / README).write_text(readme, encoding="utf-8")
     _write_json(staging / CARD, asdict(card))
     written = {path.relative_to(staging).as_posix(): path for path in staging.rglob("*") if path.is_file()}
@@ -244,7 +244,8 @@ def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
         raise EncoderError(f"{path}: these weights cannot be read ({cause}). Is the folder complete?") from cause
 
 
-def _write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> None:
+def write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> None:
+    """Write what sentence-transformers reads next to the encoder: pooling, map and normalization."""
     first = card.pooling in ("first", "pooler")
     pooling = {
         "word_embedding_dimension": int(model.network.config.hidden_size),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
     from nearfar.estimators.multitask import MultiTask
-    from nearfar.exports.onnx_model import OnnxModel
+    from nearfar.exports.exported_model import ExportedModel
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +26,12 @@ def load(
     token: str | None = None,
     device: str | None = None,
     precision: Precision | None = None,
-) -> Classifier | Encoder | MultiTask | OnnxModel:
+) -> Classifier | Encoder | MultiTask | ExportedModel:
     """Open a model folder, also one saved by another library, or an encoder by name.
 
     Returns a fitted `nearfar.Classifier` for a model with a class head, a model of several tasks
-    for one that was trained on several, and else a `nearfar.Encoder`. A model that was exported to ONNX has the same
-    ``predict``, ``predict_proba`` and ``embed``, and is used without torch.
+    for one that was trained on several, and else a `nearfar.Encoder`. A model that was exported (to ONNX, OpenVINO or
+    static vectors) has the same ``predict``, ``predict_proba`` and ``embed``, and is used without torch.
 
     Args:
         path: a folder, a short name, or an id on the Hugging Face Hub; ``"owner/name@v1"`` names its revision, too.
@@ -45,16 +45,16 @@ def load(
     >>> nearfar.load("toy").encode(["a short text", "another one"]).shape
     (2, 64)
     """
-    from nearfar.exports.onnx_model import OnnxModel, is_exported
+    from nearfar.exports.folders import is_exported, open_exported
 
     if is_exported(path):
         if revision is not None:
             raise SettingError(f"revision {revision!r} is for a model on the hub; {os.fspath(path)} has none.")
         if device not in (None, "cpu"):
-            raise SettingError(f"the device is {device!r}, and a model exported to ONNX computes on the CPU.")
+            raise SettingError(f"the device is {device!r}, and an exported model computes on the CPU.")
         if precision is not None:
             raise SettingError(f"precision is {precision!r}, and an exported model keeps the one it was exported in.")
-        return OnnxModel(path)
+        return open_exported(path)
     return open_estimator(path, revision=revision, token=token, device=device, precision=precision)
 
 

@@ -21,8 +21,9 @@ from nearfar.encoding.encoder import TextModel, pool
 from nearfar.encoding.model import Model
 from nearfar.encoding.task_model import TaskCard, TaskModel
 from nearfar.errors import EncoderError, SettingError
+from nearfar.exports.exported_model import EMBEDDING, FORMAT, INPUTS, TOKENIZER
 from nearfar.exports.heads import ExportedCard, ExportedHead, Kind, LabelType, Reads
-from nearfar.exports.onnx_model import EMBEDDING, FILE, FORMAT, INPUTS, METADATA, TOKENIZER
+from nearfar.exports.onnx_model import FILE, METADATA
 from nearfar.files import atomic_folder
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ class _Graph(nn.Module):
         if not model.native:
             output = model.network(**tensors)
             vectors = pool(model.pooling, output[0], mask, getattr(output, "pooler_output", None))
-            return vectors, () if model.head is None else (model.head(vectors),)
+            return vectors, () if model.head is None else (model.head(vectors) / model.temperature,)
         output = model.network(**tensors, output_hidden_states=True)
         states = output.hidden_states[-1]
         pooler = model.network.base_model.pooler(states) if model.pooling == "pooler" else None
-        return pool(model.pooling, states, mask, pooler), (output.logits,)
+        return pool(model.pooling, states, mask, pooler), (output.logits / model.temperature,)
 
     def _answer(self, card: TaskCard, vectors: Tensor) -> Tensor:
         assert self.heads is not None
@@ -93,7 +94,7 @@ def export_onnx(
             proto, card = _quantized(proto, folder), replace(card, precision="int8")
         _describe(proto, card)
         (folder / FILE).write_bytes(proto.SerializeToString())
-        _save_tokenizer(tokenizer, folder / TOKENIZER)
+        save_tokenizer(tokenizer, folder / TOKENIZER)
         (folder / "README.md").write_text(_readme(card), encoding="utf-8")
 
 
@@ -102,20 +103,20 @@ def require(*packages: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingError(
-            f"an export to ONNX needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
+            f"this export needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             f"installed: pip install {' '.join(missing)}."
         )
 
 
 def _graph(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tuple[ModelProto, ExportedCard]:
     graph = _Graph(model, tasks).eval()
-    heads = _heads(model, tasks, label_type)
+    heads = heads_of(model, tasks, label_type)
     probes: Any = [tuple(PROBES)] * 2 if model.card.joined else PROBES
     table = model.tokenize(probes)
     tensors = table.padded(range(2)).tensors
     given = [tensors[name] for name in INPUTS if name in tensors]
     sizes = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1)}
-    with _quiet(), torch.no_grad():
+    with quiet(), torch.no_grad():
         program: Any = torch.onnx.export(
             graph, tuple(given), dynamo=True, dynamic_shapes=(sizes,) * len(given), opset_version=OPSET,
             input_names=[name for name in INPUTS if name in tensors],
@@ -138,7 +139,8 @@ def _graph(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tupl
     return proto, card
 
 
-def _heads(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tuple[ExportedHead, ...]:
+def heads_of(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tuple[ExportedHead, ...]:
+    """What the heads of a model are in an export."""
     if tasks is not None:
         return tuple(_task_head(card) for card in tasks.tasks.values())
     reads: Reads = "joined" if model.card.joined else "texts"
@@ -175,7 +177,7 @@ def _quantized(proto: ModelProto, folder: Path) -> ModelProto:
 
     source, target = folder / "fp32.onnx", folder / "int8.onnx"
     source.write_bytes(proto.SerializeToString())
-    with _quiet():
+    with quiet():
         quantize_dynamic(
             source, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8,
             op_types_to_quantize=["MatMul", "Gemm", "Gather"], nodes_to_exclude=_narrowing(proto)[:KEPT_LAYERS],
@@ -199,7 +201,8 @@ def _describe(proto: ModelProto, card: ExportedCard) -> None:
     entry.key, entry.value = METADATA, json.dumps(card.to_json(), ensure_ascii=False)
 
 
-def _save_tokenizer(tokenizer: Any, path: Path) -> None:
+def save_tokenizer(tokenizer: Any, path: Path) -> None:
+    """Write a tokenizer that neither pads nor cuts."""
     from tokenizers import Tokenizer
 
     plain = Tokenizer.from_str(tokenizer.to_str())
@@ -230,7 +233,7 @@ def _readme(card: ExportedCard) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the exporter's progress and warnings from the user, who gets a table in the end."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.errors import EncoderError, SettingError, did_you_mean
-from nearfar.exports.heads import ExportedCard, ExportedHead, label_value
+from nearfar.errors import EncoderError, SettingError
+from nearfar.exports.exported_model import EMBEDDING, GraphModel, read_card
+from nearfar.exports.heads import ExportedCard
 
-FILE, TOKENIZER = "model.onnx", "tokenizer.json"
+FILE = "model.onnx"
 METADATA = "nearfar"
-FORMAT = 1
-EMBEDDING = "sentence_embedding"
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-LARGEST_TOKENIZER = 200 * 2**20
-Columns = Sequence[Sequence[str]]
 
 
-def is_exported(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of an exported graph, or of the folder that has one and no model of nearfar."""
-    place = Path(path)
-    return place.suffix == ".onnx" or ((place / FILE).is_file() and not (place / "nearfar.json").exists())
-
-
-class OnnxModel:
-    """An exported model: labels, probabilities, scores and text vectors, the same as the model that was exported.
+@final
+class OnnxModel(GraphModel):
+    """A graph for onnxruntime.
 
     Args:
         path: the folder of the export, or the ``.onnx`` file in it.
@@ -40,166 +29,15 @@ class OnnxModel:
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
         place = Path(path)
-        self.path = place / FILE if place.is_dir() else place
+        file = place / FILE if place.is_dir() else place
         if threads is not None and threads < 1:
             raise SettingError(f"threads must be 1 or more, got {threads}.")
-        self._session = _open_session(self.path, threads)
-        self.card = _read_card(self._session, self.path)
-        self._tokenizer = _open_tokenizer(self.path.with_name(TOKENIZER), self.card.max_length)
+        self._session = _open_session(file, threads)
+        super().__init__(file, _read_card(self._session, file))
 
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer, which truncates texts at the limit of the model."""
-        return self._tokenizer
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The names of the tasks; none for a model of one task."""
-        return tuple(head.name for head in self.card.heads if head.name)
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """The class names of a classifier, in the order of the graph's output; else None."""
-        heads = self.card.heads
-        return heads[0].labels if len(heads) == 1 and not heads[0].name and heads[0].labels else None
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """(c,) the classes, sorted, as :meth:`predict_proba` has its columns."""
-        return self.classes()
-
-    def classes(self, task: str | None = None) -> NDArray[Any]:
-        """(c,) the classes of a task, sorted."""
-        head = self._head(task)
-        if not head.labels:
-            raise AttributeError("this model predicts scores, and has no classes")
-        return np.sort(_values(head))
-
-    def predict(self, texts: Any, *, task: str | None = None, batch_size: int = 64) -> Any:
-        """The class of each text or pair; its score; or a tuple of labels for a model of several labels a text."""
-        head = self._head(task)
-        outputs = self._outputs(head, texts, batch_size)
-        if head.kind == "scores":
-            return (head.low + outputs[:, 0].astype(np.float64) * (head.high - head.low)).astype(np.float32)
-        values = _values(head)
-        if head.kind == "cosine":
-            return values[(outputs[:, 0] >= head.cut).astype(np.int64)]
-        if head.kind == "classes":
-            return values[outputs.argmax(axis=1)]
-        least = np.array([head.thresholds.get(name, 0.5) for name in head.labels])
-        chances = _sigmoid(outputs)
-        order = np.argsort(-chances, axis=1, kind="stable")
-        return [
-            tuple(values[place].item() for place in places if row[place] >= least[place])
-            for row, places in zip(chances, order, strict=True)
-        ]
-
-    def predict_proba(self, texts: Any, *, task: str | None = None, batch_size: int = 64) -> NDArray[np.float32]:
-        """(n, c) the probability of each class, in the order of :attr:`classes_`."""
-        head = self._head(task)
-        if head.kind not in ("classes", "multilabel"):
-            raise SettingError("this head predicts scores or cosines, which are no probabilities; use predict.")
-        outputs = self._outputs(head, texts, batch_size)
-        chances = _sigmoid(outputs) if head.kind == "multilabel" else _softmax(outputs)
-        return chances[:, np.argsort(_values(head), kind="stable")]
-
-    def embed(self, texts: Any, *, batch_size: int = 64) -> NDArray[np.float32]:
-        """(n, d) the vector of each text."""
-        rows = _rows(texts)
-        if rows and len(rows[0]) == 2 and not any(head.reads == "joined" for head in self.card.heads):
-            raise SettingError("this model embeds single texts; got pairs.")
-        return self._run(rows, EMBEDDING, self.card.dim, batch_size)
-
-    encode = embed
-
-    def outputs(self, texts: Any, *, task: str | None = None, batch_size: int = 64) -> NDArray[np.float32]:
-        """(n, k) what a head gives for each text or pair: logits, a score from 0 to 1, or a cosine."""
-        return self._outputs(self._head(task), texts, batch_size)
-
-    def _head(self, task: str | None) -> ExportedHead:
-        heads = self.card.heads
-        if not heads:
-            raise SettingError("this model has no class head, so it predicts no labels; it embeds texts.")
-        if task is None and len(heads) == 1:
-            return heads[0]
-        names = [head.name for head in heads]
-        if task is None:
-            raise SettingError(f"this model has several tasks; name one with task=: {', '.join(names)}.")
-        if task not in names:
-            raise SettingError(
-                f"there is no task {task!r}; the tasks are {', '.join(names)}.{did_you_mean(task, names)}"
-            )
-        return heads[names.index(task)]
-
-    def _outputs(self, head: ExportedHead, texts: Any, batch_size: int) -> NDArray[np.float32]:
-        """(n, k) what the head gives for each text or pair."""
-        rows, paired = _rows(texts), head.reads != "texts"
-        width = 1 if head.kind in ("scores", "cosine") else len(head.labels)
-        if rows and (len(rows[0]) == 2) != paired:
-            wanted = "pairs of texts" if paired else "single texts"
-            raise SettingError(f"this model reads {wanted}; got {'single texts' if paired else 'pairs'}.")
-        if head.reads == "apart":
-            rows = [(side,) for row in rows for side in row]
-        elif head.reads == "both-orders":
-            rows = [sides for row in rows for sides in (row, row[::-1])]
-        together = 2 if head.reads in ("apart", "both-orders") else 1
-        return self._run(rows, head.output, width, batch_size, together=together)
-
-    def _run(
-        self, rows: list[tuple[str, ...]], output: str, width: int, batch_size: int, *, together: int = 1
-    ) -> NDArray[np.float32]:
-        """Rows to one output of the graph, in batches of similar length; ``together`` rows make one answer."""
-        if batch_size < 1:
-            raise SettingError(f"batch_size must be 1 or more, got {batch_size}.")
-        encoded = self._tokenizer.encode_batch([row if len(row) > 1 else row[0] for row in rows]) if rows else []
-        lengths = np.array([len(one.ids) for one in encoded], dtype=np.int64).reshape(-1, together)
-        result = np.zeros((len(lengths), width), dtype=np.float32)
-        order = np.argsort(-lengths.max(axis=1, initial=0), kind="stable")
-        for start in range(0, len(order), batch_size):
-            answers = order[start : start + batch_size]
-            chosen = (answers[:, None] * together + np.arange(together)).ravel()
-            feeds = self._padded([encoded[place] for place in chosen])
-            result[answers] = self._session.run([output], feeds)[0]
-        return result
-
-    def _padded(self, batch: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
-        """Encoded texts as the graph reads them, padded to the longest."""
-        card = self.card
-        width = max(len(one.ids) for one in batch)
-        ids = np.full((len(batch), width), card.pad_id, dtype=np.int64)
-        types = np.full((len(batch), width), card.pad_type, dtype=np.int64)
-        mask = np.zeros((len(batch), width), dtype=np.int64)
-        for row, one in enumerate(batch):
-            span = slice(width - len(one.ids), width) if card.pad_left else slice(0, len(one.ids))
-            ids[row, span], types[row, span], mask[row, span] = one.ids, one.type_ids, 1
-        return dict(zip(INPUTS, (ids, mask, types) if card.typed else (ids, mask), strict=False))
-
-
-def _rows(texts: Any) -> list[tuple[str, ...]]:
-    """Texts or ``(left, right)`` pairs as tuples of strings."""
-    if isinstance(texts, str):
-        raise SettingError("give a list of texts, not one string: ['...'].")
-    rows = [(row,) if isinstance(row, str) else tuple(row) if isinstance(row, list | tuple) else () for row in texts]
-    for place, row in enumerate(rows):
-        if len(row) not in (1, 2) or len(row) != len(rows[0]) or not all(isinstance(side, str) for side in row):
-            raise SettingError(
-                f"text {place} must be a string, or a (left, right) pair of strings like all others, got "
-                f"{texts[place]!r:.60}."
-            )
-    return rows
-
-
-def _values(head: ExportedHead) -> NDArray[Any]:
-    return np.array([label_value(name, head.label_type) for name in head.labels])
-
-
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
-def _sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)), dtype=np.float32)
+    def _compute(self, output: str, feeds: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = self._session.run([output], feeds)[0]
+        return values
 
 
 def _open_session(path: Path, threads: int | None) -> Any:
@@ -226,30 +64,9 @@ def _read_card(session: Any, path: Path) -> ExportedCard:
     text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if text is None:
         raise EncoderError(f"{path}: this graph was not exported by nearfar: it has no metadata {METADATA!r}.")
-    try:
-        card = ExportedCard.from_json(json.loads(text))
-    except ValueError as cause:
-        raise EncoderError(f"{path}: its metadata cannot be read ({cause}). Export the model again.") from cause
-    if card.format > FORMAT:
-        raise EncoderError(f"{path}: format {card.format} is newer than this nearfar reads ({FORMAT}); upgrade it.")
+    card = read_card(text, path)
     known = {output.name for output in session.get_outputs()}
     missing = [name for name in (EMBEDDING, *(head.output for head in card.heads)) if name not in known]
     if missing:
         raise EncoderError(f"{path}: the graph has no output {missing[0]!r}, which its metadata names.")
     return card
-
-
-def _open_tokenizer(path: Path, max_length: int) -> Any:
-    if not path.is_file():
-        raise EncoderError(f"{path}: the tokenizer is missing; the export wrote it next to the graph.")
-    if path.stat().st_size > LARGEST_TOKENIZER:
-        raise EncoderError(f"{path}: this tokenizer is larger than {LARGEST_TOKENIZER:,} bytes, so it is not read.")
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(os.fspath(path))
-    except Exception as cause:  # tokenizers raises Exception itself
-        raise EncoderError(f"{path}: this tokenizer cannot be read ({cause}). Export the model again.") from cause
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
-    return tokenizer

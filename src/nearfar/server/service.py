@@ -130,7 +130,7 @@ def _outputs(model: ServedModel, head: ServedHead, parts: Sequence[Prepared]) ->
 
 
 def _on_gpu(settings: Settings) -> bool:
-    from nearfar.exports.onnx_model import is_exported
+    from nearfar.exports.folders import is_exported
 
     if is_exported(settings.model):
         return False
