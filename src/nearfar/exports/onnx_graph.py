@@ -43,6 +43,7 @@ class _Graph(nn.Module):
     def __init__(self, model: Model, tasks: TaskModel | None) -> None:
         super().__init__()
         self.model: TextModel = model.model
+        self.model.network.eval()  # where it was opened without transformers, it is made whole now, not while traced
         self.heads = None if tasks is None else tasks.network.head
         self.cards = () if tasks is None else tuple(tasks.tasks.values())
         self.normalize = model.card.normalize
