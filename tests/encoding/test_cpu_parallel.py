@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -276,3 +277,20 @@ def test_a_forked_process_has_threads_of_its_own():
     child.join(60)
     assert child.exitcode == 0
     assert queue.get() == [1, 1]
+
+
+def test_a_small_job_runs_alone_with_one_torch_thread_and_the_modes_of_the_caller():
+    def state() -> tuple[int, bool, str]:
+        return torch.get_num_threads(), torch.is_grad_enabled(), threading.current_thread().name
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with torch.no_grad():
+            threads, gradients, name = cpu_parallel.run_alone(state)
+        assert (threads, gradients) == (1, False)
+        assert name.startswith("nearfar-encoder")
+        assert cpu_parallel.run_alone(state)[1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

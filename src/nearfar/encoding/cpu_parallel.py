@@ -31,6 +31,9 @@ LEAST = 128
 """Tokens that are worth a part of their own."""
 PART = 384
 """Tokens of a part, where nothing is trained: what is between two matrix products stays in the second-level cache."""
+SMALL = 10**9
+"""Multiplications below which one thread is enough: several are hardly faster, and wait for each other when others
+compute on the machine, too."""
 EXTRA = 512 * 2**20
 """Bytes that the gradients of all parts but one may take: each part has those of all weights."""
 SQUARE = 1152
@@ -69,7 +72,10 @@ def encode_packed(encoder: UnpaddedEncoder, batch: Unpadded, *, first_only: bool
     parts = split(batch, max(most, most * -(-tokens // (most * PART))))
     masks = DropoutMasks(training=False)
     jobs = [partial(encoder.forward, part, masks, first_only=first_only) for part in parts]
-    return jobs[0]() if len(jobs) == 1 else torch.cat(run_parallel(jobs, most))
+    if len(jobs) > 1:
+        return torch.cat(run_parallel(jobs, most))
+    work = tokens * len(encoder.layers) * 12 * encoder.words.weight.shape[1] ** 2
+    return run_alone(jobs[0]) if work < SMALL and most > 1 else jobs[0]()
 
 
 def workers(trained: Sequence[Tensor]) -> int:
@@ -187,18 +193,23 @@ def run_parallel(jobs: Sequence[Callable[[], Result]], most: int) -> list[Result
     """
     if len(jobs) == 1:
         return [jobs[0]()]
-    gradients, low, dtype = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-
-    def run(job: Callable[[], Result]) -> Result:  # these states belong to a thread; no other code uses the pool's
-        with torch.set_grad_enabled(gradients), torch.autocast("cpu", dtype, enabled=low, cache_enabled=False):
-            return job()
-
-    return list(_pool(most, max(1, threads() // most)).map(run, jobs))
+    return list(_pool(most, max(1, threads() // most)).map(_with_modes(), jobs))
 
 
 def run_alone(job: Callable[[], Result]) -> Result:
-    """A job in a thread of its own, with one torch thread."""
-    return _pool(1, 1).submit(job).result()
+    """A job in a thread with one torch thread; as many at once as torch has threads."""
+    return _pool(threads(), 1).submit(_with_modes(), job).result()
+
+
+def _with_modes() -> Callable[[Callable[[], Result]], Result]:
+    """Runs jobs with the modes of this thread, which belong to a thread; no other code uses those of the pool."""
+    gradients, low, dtype = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    def run(job: Callable[[], Result]) -> Result:
+        with torch.set_grad_enabled(gradients), torch.autocast("cpu", dtype, enabled=low, cache_enabled=False):
+            return job()
+
+    return run
 
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
