@@ -71,7 +71,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         for form in FORMS:
             chosen = use_precision(model, form)
             names = np.array(model.labels)
-            found, vectors = names[model.probabilities(texts).argmax(axis=1)], model.embed(texts)
+            found, vectors = names[model.probabilities(texts).argmax(axis=1)], model.embed(texts).astype(np.float64)
             exact = (found, vectors) if exact is None else exact
             lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(exact[1], axis=1)
             result[form] = 100 * float((found == truth).mean())
