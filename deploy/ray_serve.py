@@ -5,10 +5,9 @@ serve run deploy.ray_serve:build model=/shared/model replicas=4 cores=2
 
 from __future__ import annotations
 
-from functools import partial
-
 from ray import serve
 from ray.serve import Application
+from starlette.types import ASGIApp
 
 from nearfar.server import Limits, Settings, application
 
@@ -24,17 +23,16 @@ def build(arguments: dict[str, str]) -> Application:
     key = arguments.get("key")
     limits = Limits()
     settings = Settings(arguments["model"], keys=() if key is None else (key,), limits=limits)
-    replica = serve.ingress(partial(application, settings, eager=True))()
+
+    def replica() -> ASGIApp:
+        return application(settings, eager=True)  # start-up of a replica waits for its model
+
     deployment = serve.deployment(
-        replica,
+        serve.ingress(replica)(),
         name="nearfar",
         num_replicas=int(arguments.get("replicas", 1)),
         max_ongoing_requests=256,  # a replica batches the requests that it has, so it should have many
-        ray_actor_options={
-            "num_cpus": cores,
-            "num_gpus": gpus,
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(1, int(cores)))}},
-        },
+        ray_actor_options={"num_cpus": cores, "num_gpus": gpus},
         graceful_shutdown_timeout_s=limits.timeout + 10,
     )
     return deployment.bind()

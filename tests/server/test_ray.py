@@ -45,7 +45,8 @@ def test_two_replicas_answer_as_one_server(folders, monkeypatch):
             assert client.get("/health/ready").status_code == 200
             assert client.post("/embed", json={"inputs": []}).json()["error_type"] == "Empty"
             assert client.post("/embed", json={"inputs": "a"}, headers={"authorization": "no"}).status_code == 401
-            seen = {client.get("/metrics").text.split("process_start_time_seconds ")[1].split()[0] for _ in range(40)}
+            pages = [client.get("/metrics").text.splitlines() for _ in range(40)]
+            seen = {line for page in pages for line in page if line.startswith("process_start_time_seconds ")}
             assert len(seen) == 2
     finally:
         serve.shutdown()

@@ -1,0 +1,1 @@
+"""Load for ``nearfar serve``: speed beside a plain server, a long run, and clients that misbehave."""
