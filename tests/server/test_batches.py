@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nearfar.server.batches import Batches, Timing, Work, pieces
 from nearfar.server.errors import RequestError
+from nearfar.server.memory import resident_memory, return_freed
 from nearfar.server.metrics import Counter, Histogram, Metrics
 from nearfar.server.models import Prepared
 
@@ -155,3 +156,14 @@ def test_metrics_in_the_format_of_prometheus():
     text = Metrics().text()
     assert text.endswith("\n")
     assert "# TYPE nearfar_requests_total counter\n" in text
+
+
+def test_freed_memory_is_given_back():
+    """What was allocated in small pieces and freed is not held for long."""
+    before = resident_memory()
+    if return_freed():
+        pieces_of_memory = [bytearray(40_000) for _ in range(2_000)]
+        assert resident_memory() > before + 60_000_000
+        del pieces_of_memory
+        assert return_freed()
+        assert resident_memory() < before + 40_000_000

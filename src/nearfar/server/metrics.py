@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+
+from nearfar.server.memory import resident_memory
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -138,12 +139,3 @@ class Metrics:
             lines += [f"# HELP {metric.name} {metric.description}", f"# TYPE {metric.name} {metric.kind}"]
             lines += metric.lines()
         return "\n".join(lines) + "\n"
-
-
-def resident_memory() -> float:
-    """Bytes that the process holds in memory; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return float(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError, IndexError):
-        return 0.0

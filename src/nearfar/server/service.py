@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from nearfar.errors import NearfarError
 from nearfar.server.batches import Batches, Timing, Work
 from nearfar.server.errors import not_text, too_large
+from nearfar.server.memory import return_freed
 from nearfar.server.metrics import Metrics
 from nearfar.server.models import Prepared, Rows, ServedHead, ServedModel, Token, open_served
 from nearfar.server.settings import CPU_TOKENS, GPU_TOKENS, Settings
 from nearfar.server.slot import Slot
 
 logger = logging.getLogger(__name__)
+
+TRIM = 20.0
+"""Seconds between two times that freed memory is given back."""
 
 
 @dataclass
@@ -62,14 +66,14 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the model in the background, look at its folder, and answer what was accepted before the end."""
-        task = asyncio.create_task(self._load_and_watch())
+        tasks = [asyncio.create_task(self._load_and_watch()), asyncio.create_task(_return_memory())]
         try:
             yield
         finally:
             self.stopping = True
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.to_thread(self.close)
 
     def close(self) -> None:
@@ -123,6 +127,12 @@ class Service:
 
     def _waiting(self) -> float:
         return float(self.batches.accepted)
+
+
+async def _return_memory() -> None:
+    """Give freed memory back now and then, as long as that works here."""
+    while await asyncio.to_thread(return_freed):
+        await asyncio.sleep(TRIM)
 
 
 def _outputs(model: ServedModel, head: ServedHead, parts: Sequence[Prepared]) -> NDArray[np.float32]:
