@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,7 +148,8 @@ def one_text(bench: Bench) -> Contenders:
     for form in (None, "fp32", "int8"):
         name = OURS if form is None else f"{OURS} {form}"
         yield Contender(name, "predict_one", {**job, "kind": "nearfar", "precision": form})
-    yield Contender("SetFit", "predict_one", {**job, "kind": "setfit"})
+    peers = Path(os.environ.get("NEARFAR_PEERS", sys.executable))  # SetFit may be in an environment of its own
+    yield Contender("SetFit", "predict_one", {**job, "kind": "setfit"}, python=peers)
     yield Contender(f"{REFERENCE} + scikit-learn", "predict_one", {**job, "kind": "scikit-learn"})
 
 

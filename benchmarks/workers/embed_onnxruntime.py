@@ -11,8 +11,9 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from benchmarks.workers.common import asked_threads, read_job, read_rows, report
 from nearfar.encoding import load
+from nearfar.exports.exported_model import EMBEDDING, INPUTS
 from nearfar.exports.onnx_graph import export_onnx
-from nearfar.exports.onnx_model import EMBEDDING, FILE, INPUTS
+from nearfar.exports.onnx_model import FILE
 
 BATCH = 64
 
@@ -23,7 +24,7 @@ def main() -> None:
     folder = Path(job["scratch"]) / "onnx"
     model = load(job["encoder"])
     export_onnx(model, folder)
-    quantize_dynamic(folder / FILE, folder / "int8.onnx", weight_type=QuantType.QInt8)
+    quantize_dynamic(folder / FILE, folder / "int8.onnx", weight_type=QuantType.QInt8, per_channel=True)
     settings = onnxruntime.SessionOptions()
     if asked_threads() is not None:
         settings.intra_op_num_threads = asked_threads()
