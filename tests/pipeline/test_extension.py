@@ -151,3 +151,14 @@ def test_an_estimator_is_extended_to_a_new_one() -> None:
     assert wider.classes_.tolist() == ["animal", "fruit", "tool"]
     assert wider.predict(more["text"]).tolist().count("animal") >= 5
     assert wider.score(data["text"] + more["text"], data["label"] + more["label"]) > 0.8
+
+
+def test_new_classes_lose_a_little_beside_old_ones_that_are_centers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(trained(tmp_path / "m", rows("fruit", "tool"), **HEADS["logistic"]))
+    shifted = extend(model, records("animal")).model.model.head
+    monkeypatch.setattr("nearfar.pipeline.extension.NEW_CLASS_SHIFT", 0.0)
+    plain = extend(model, records("animal")).model.model.head
+    assert torch.equal(shifted.weight, plain.weight)
+    np.testing.assert_allclose(plain.bias - shifted.bias, [0.0, 0.0, 0.2], atol=1e-6)

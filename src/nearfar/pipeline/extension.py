@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.data import Records
-from nearfar.encoding import CenterHead, Head, LinearHead, Model, NeighborHead, TextModel, save
+from nearfar.encoding import CenterHead, Head, LinearHead, LogisticHead, Model, NeighborHead, TextModel, save
 from nearfar.encoding.model_folder import read_extras
 from nearfar.encoding.pretrained import find, open_config, open_network
 from nearfar.encoding.scope import Scope, nearest_center
@@ -30,6 +30,10 @@ from nearfar.pipeline.calibration import class_centers
 from nearfar.pipeline.data import class_numbers
 from nearfar.pipeline.heads import STRENGTH, TrainingRows, fit_to_vectors
 from nearfar.pipeline.output import METRICS, RECIPE
+
+NEW_CLASS_SHIFT = 0.2
+"""What the logits of new classes lose where old ones are known by their centers: a center has no spread, texts have,
+so that new classes would be predicted too often. docs/why/calibration.md has the comparison."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,10 @@ def _extended_head(model: Model, head: Head | None, scope: Scope, new: _NewTexts
         notes = ["the head knows old texts by class centers alone; models trained with --keep-vectors know all of them"]
     labels = np.concatenate([numbers.numpy(), new.numbers])
     rows = TrainingRows(model.tokenize([]), labels, tuple(map(str, range(new.classes))), weights=counts)
-    return fit_to_vectors("logistic", torch.cat([known, vectors]).numpy(), rows), notes
+    fitted = fit_to_vectors("logistic", torch.cat([known, vectors]).numpy(), rows)
+    if counts is not None and isinstance(fitted, LogisticHead):
+        fitted.bias[len(scope.counts) :] -= NEW_CLASS_SHIFT
+    return fitted, notes
 
 
 def _more_centers(head: CenterHead, scope: Scope, vectors: Tensor, new: _NewTexts) -> CenterHead:
