@@ -59,7 +59,7 @@ function drawPixels(context, frame, chosen) {
   const colors = groups.colors.map(number);
   const other = number(grey);
   const faint = (color) => ((color & 0xffffff) | (46 << 24)) >>> 0;
-  const reach = Math.max(1, Math.round(size));
+  const reach = Math.max(2, Math.round(size));
   const shift = reach >> 1;
   const any = hidden.size > 0;
   for (const strong of chosen ? [false, true] : [true]) {
