@@ -95,6 +95,7 @@ def test_from_no_label_to_a_saved_model(tmp_path):
         assert written["written"][0]["version"] == 1
         if number > 12:
             assert item["guess"][0] in THINGS
+            assert ann.ask("next", count=1, having=[0])["guesses"]["0"][0] in THINGS
     bench.trainer.join()
     if bench.trainer.trained < 16:
         assert ann.ask("train")["started"]

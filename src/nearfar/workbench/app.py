@@ -85,9 +85,13 @@ class Workbench:
         having = [int(row) for row in values.get("having", [])][:MOST_ROWS]
         person = str(values.get("session") or _user(values))[:LONGEST]
         rows = self.queue.take(person, min(int(values.get("count", 5)), 50), having=having)
-        guesses = self.queue.guesses(rows)
-        answers = [self._row(row) | {"guess": guess} for row, guess in zip(rows, guesses, strict=True)]
-        return {"rows": [each for each in answers if each["label"] is None]}  # somebody may have labeled one meanwhile
+        shown = [row for row in having if 0 <= row < len(self.project.texts)]
+        guesses = dict(zip([*rows, *shown], self.queue.guesses([*rows, *shown]), strict=True))
+        answers = [self._row(row) | {"guess": guesses[row]} for row in rows]
+        return {
+            "rows": [each for each in answers if each["label"] is None],  # somebody may have labeled one meanwhile
+            "guesses": {str(row): guesses[row] for row in shown},
+        }
 
     def rows(self, values: Values) -> dict[str, Any]:
         """Some texts with everything about them."""

@@ -42,6 +42,7 @@ class Address:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens; raises OutputError where the address cannot be used. Port 0 takes a free one."""
+    listener = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -49,6 +50,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(128)  # who connects before the server runs waits
     except OSError as cause:
+        if listener is not None:
+            listener.close()
         raise OutputError(f"--host {host} --port {port}: {cause.strerror}. Choose another --port, or 0.") from cause
     return listener
 

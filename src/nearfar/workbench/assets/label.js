@@ -107,7 +107,8 @@ async function fill() {
   fetching = true;
   try {
     const having = [...queue, ...(current ? [current] : [])].map((item) => item.row);
-    const { rows } = await ask("next", { session, count: 6, having });
+    const { rows, guesses } = await ask("next", { session, count: 6, having });
+    for (const item of [...queue, ...(current ? [current] : [])]) item.guess = guesses[item.row] ?? item.guess;
     const known = new Set([...queue, ...(current ? [current] : [])].map((item) => item.row));
     const fresh = rows.filter((item) => !known.has(item.row) && item.label === null && item.version >= (latest.get(item.row) ?? 0));
     queue.push(...fresh);
