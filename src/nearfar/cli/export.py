@@ -129,7 +129,7 @@ def _write(to: str, opened: Model, out: Path, rows: _Rows, *, int8: bool, tasks:
     """Write the export; the model to compare, and the labels to take for its own, if others are fairer."""
     label_type = _label_type(opened)
     if to == "static":
-        from nearfar.exports.static_export import export_static, held_out_labels
+        from nearfar.exports.static_export import MOST, export_static, held_out_labels
         from nearfar.exports.static_model import StaticModel
 
         if rows.own and (opened.labels is not None or opened.predicts_scores):
@@ -140,7 +140,7 @@ def _write(to: str, opened: Model, out: Path, rows: _Rows, *, int8: bool, tasks:
         fitted = rows.given if rows.fitted is None else rows.fitted
         export_static(opened, out, fitted, label_type=label_type)
         exported = StaticModel(out)
-        return exported, held_out_labels(opened, exported, rows.given) if rows.fitted is None else None
+        return exported, held_out_labels(opened, exported, rows.given[:MOST]) if rows.fitted is None else None
     if to == "transformers":
         from nearfar.encoding import load
         from nearfar.exports.transformers_folder import export_transformers

@@ -26,6 +26,8 @@ PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 """Of the squared weights of a head, among which held-out texts choose."""
 FOLDS = 5
 STEPS = 200
+MOST = 5_000
+"""Texts that a head is fitted to at most, evenly taken from those given."""
 
 
 def export_static(model: Model, out: Path, texts: Sequence[str], *, label_type: LabelType = "str") -> None:
@@ -54,7 +56,8 @@ def export_static(model: Model, out: Path, texts: Sequence[str], *, label_type: 
         _write(folder / CARD, card.to_json())
         _write(folder / "config.json", _config(vectors.shape[1], model.card.max_length))
         if heads:
-            weights = fit_head(StaticModel(folder).embed(texts), targets(model, texts), _kind(model))
+            some = texts[:: max(1, -(-len(texts) // MOST))]
+            weights = fit_head(StaticModel(folder).embed(some), targets(model, some), _kind(model))
             save_file(
                 {f"{heads[0].output}.{name}": values for name, values in zip(("weight", "bias"), weights, strict=True)},
                 folder / HEADS,
