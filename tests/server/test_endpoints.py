@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.server.conftest import PAIRS, TEXTS, client_of
+from tests.server.conftest import CLASSES, PAIRS, TEXTS, client_of
+from typer.testing import CliRunner
 
 import nearfar
+from nearfar.cli.app import app
 from nearfar.server import Limits, Settings, application
 
 
@@ -124,22 +126,26 @@ def test_an_encoder_has_no_classes_and_ranks_by_cosine(folders):
         assert info["embedding_size"] == 64
 
 
-def test_an_exported_model_is_served_without_torch(folders, classes, tmp_path):
-    """The same answers from a folder of ONNX."""
-    from typer.testing import CliRunner
-
-    from nearfar.cli.app import app
-
-    done = CliRunner().invoke(app, ["export", folders["classes"], "--to", "onnx", "--out", str(tmp_path / "exported")])
+@pytest.mark.parametrize("kind", ["onnx", "static"])
+def test_an_exported_model_is_served_without_torch(kind, folders, classes, tmp_path):
+    """The same answers as the export itself gives; an ONNX graph gives those of the model."""
+    target = str(tmp_path / "exported")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "".join(f"{row},{label}\n" for row, label in zip(TEXTS, CLASSES, strict=True)))
+    more = ["--data", str(rows), "--force"] if kind == "static" else []
+    done = CliRunner().invoke(app, ["export", folders["classes"], "--to", kind, "--out", target, *more])
     assert done.exit_code == 0, done.output
-    with client_of(str(tmp_path / "exported")) as client:
-        assert np.allclose(ask(client, "/embed", inputs=TEXTS), ask(classes, "/embed", inputs=TEXTS), atol=1e-5)
-        for raw in (False, True):
-            exported, own = (ask(one, "/predict", inputs="a saw", raw_scores=raw) for one in (client, classes))
-            assert [row["label"] for row in exported] == [row["label"] for row in own]
-            assert [row["score"] for row in exported] == pytest.approx([row["score"] for row in own], abs=1e-4)
-        assert ask(client, "/tokenize", inputs="a saw") == ask(classes, "/tokenize", inputs="a saw")
-        refused(client, "/embed", 413, "Validation", {"inputs": "word " * 900, "truncate": False})
+    own = nearfar.load(target)
+    with client_of(target) as client:
+        assert np.allclose(ask(client, "/embed", inputs=TEXTS), unit(own.embed(TEXTS)), atol=1e-5)
+        answer = ask(client, "/predict", inputs=TEXTS)
+        assert [row[0]["label"] for row in answer] == list(own.predict(TEXTS))
+        assert [row[0]["score"] for row in answer] == pytest.approx(own.predict_proba(TEXTS).max(axis=1), abs=1e-5)
+        assert len(ask(client, "/tokenize", inputs="a saw")[0]) >= 2
+        if kind == "onnx":
+            assert np.allclose(ask(client, "/embed", inputs=TEXTS), ask(classes, "/embed", inputs=TEXTS), atol=0.02)
+            assert ask(client, "/tokenize", inputs="a saw") == ask(classes, "/tokenize", inputs="a saw")
+            refused(client, "/embed", 413, "Validation", {"inputs": "word " * 900, "truncate": False})
 
 
 def test_tokens_have_places(classes):
@@ -271,8 +277,8 @@ def test_metrics_and_logs_have_no_texts(classes, caplog):
 
 def test_before_the_model_is_loaded_the_process_is_alive_but_not_ready(monkeypatch):
     """503 with Retry-After until then; a fault of the server is a 500 that tells nothing."""
-    app: Any = application(Settings("toy", watch=0))
-    client = TestClient(app, raise_server_exceptions=False)  # without its start, nothing is loaded
+    started: Any = application(Settings("toy", watch=0))
+    client = TestClient(started, raise_server_exceptions=False)  # without its start, nothing is loaded
     assert client.get("/health/live").status_code == 200
     for answer in (client.get("/health"), client.post("/embed", json={"inputs": "a"})):
         assert answer.status_code == 503
@@ -282,7 +288,7 @@ def test_before_the_model_is_loaded_the_process_is_alive_but_not_ready(monkeypat
     answer = client.get("/info")
     assert answer.status_code == 500
     assert "division" not in answer.text
-    app.service.close()
+    started.service.close()
 
 
 def test_limits_that_contradict_each_other_are_refused():

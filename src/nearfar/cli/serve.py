@@ -43,6 +43,7 @@ def serve(
         float, typer.Option(min=0, help="Seconds between looks at the model folder; 0: never load it again.")
     ] = 2.0,
     device: options.Device = None,
+    precision: options.Precision = None,
     openapi: Annotated[
         bool, typer.Option("--openapi", help="Print the description of all paths (OpenAPI) and end.")
     ] = False,
@@ -59,6 +60,7 @@ def serve(
         sys.stdout.write(json.dumps(describe_paths(), indent=2) + "\n")
         return
     options.use_device(device)
+    options.use_precision(precision)
     keys = (() if api_key is None else (api_key,)) + (() if api_key_file is None else read_keys(api_key_file))
     run(
         Settings(
@@ -72,5 +74,6 @@ def serve(
             origins=tuple(cors_origin or ()),
             watch=watch,
             device=device,
+            precision=precision,
         )
     )

@@ -125,11 +125,11 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(vectors / np.maximum(norms, 1e-12), dtype=np.float32)
 
 
-def open_served(name: str, *, device: str | None = None) -> ServedModel:
+def open_served(name: str, *, device: str | None = None, precision: Any = None) -> ServedModel:
     """Open a model folder, an exported one too, or an encoder by name."""
     from nearfar.estimators.saved_model import load
 
-    opened = load(name, device=device)
+    opened = load(name, device=device, precision=precision)
     return TorchModel(opened) if hasattr(opened, "model_") else ExportedModel(opened)
 
 

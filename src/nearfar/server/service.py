@@ -50,7 +50,9 @@ class Service:
         self.stopping = False
         self.failure: BaseException | None = None
         """Why the model could not be loaded."""
-        self.slot = Slot(settings.model, partial(open_served, device=settings.device), self.metrics)
+        self.slot = Slot(
+            settings.model, partial(open_served, device=settings.device, precision=settings.precision), self.metrics
+        )
         budget = self.limits.batch_tokens or (GPU_TOKENS if _on_gpu(settings) else CPU_TOKENS)
         self.batches = Batches(budget, self.limits.queue, self.metrics)
         self._tokenizer = ThreadPoolExecutor(1, thread_name_prefix="nearfar-tokenize")

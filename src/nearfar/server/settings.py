@@ -62,6 +62,8 @@ class Settings:
     watch: float = 2.0
     """Seconds between two looks at the model folder, which is loaded again when it has changed; 0 for never."""
     device: str | None = None
+    precision: str | None = None
+    """``"auto"``, ``"fp32"``, ``"bf16"`` or ``"int8"``; None for what `nearfar.load` chooses."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
