@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from pathlib import Path
 
@@ -107,6 +108,19 @@ def test_a_model_is_extended_into_another_folder(folder: Path, tmp_path: Path) -
     code, _, errors = call("extend", model, more, "--out", model, "--overwrite")
     assert code == 1
     assert "this is the model itself" in errors
+
+
+def test_extension_reads_large_files_by_a_flag(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.data.limits.FREE", 10)
+    monkeypatch.setattr("nearfar.data.limits.EXPANSION", 1)
+    packed = tmp_path / "more.csv.gz"
+    packed.write_bytes(gzip.compress((folder / "more.csv").read_bytes() + b"a wild trout swam past,animal\n" * 9))
+    asked = ("extend", str(folder / "model"), str(packed), "--out", str(tmp_path / "wider"))
+    code, _, errors = call(*asked)
+    assert code == 1
+    assert "--large" in errors
+    code, _, errors = call(*asked, "--large")
+    assert code == 0, errors
 
 
 def test_extension_refuses_what_it_cannot_use(folder: Path, tmp_path: Path) -> None:

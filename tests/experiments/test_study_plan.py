@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nearfar.data import read
+from nearfar.data import limits, read
 from nearfar.errors import DataError, NearfarError, SettingError
 from nearfar.experiments.plan import plan_study
 from nearfar.experiments.rows import split
@@ -49,6 +50,20 @@ def test_contenders_with_the_same_recipe_share_their_trials(tmp_path):
     assert len(planned.plan.cells) == 12
     assert len(planned.trials) == 6
     assert names(planned, "plain") == names(planned, "triple")
+
+
+def test_a_data_set_lifts_the_limits_of_the_readers(tmp_path, monkeypatch):
+    """And its trials are those of the same rows in a plain file."""
+    plain = plan(tmp_path)
+    monkeypatch.setattr(limits, "FREE", 10)
+    monkeypatch.setattr(limits, "EXPANSION", 1)
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
+    packed = 'file = "t.jsonl.gz"'
+    with pytest.raises(DataError, match="of the file have more than"):
+        plan(tmp_path, ('file = "t.jsonl"', packed))
+    lifted = plan(tmp_path, ('file = "t.jsonl"', f"{packed}\nlarge = true"))
+    assert lifted.trials.keys() == plain.trials.keys()
+    assert all(trial.source.layout["large"] for trial in lifted.trials.values())
 
 
 SAME = {

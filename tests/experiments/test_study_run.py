@@ -11,6 +11,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -19,7 +20,7 @@ from rich.console import Console
 from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.data import read
 from nearfar.errors import OutputError
-from nearfar.experiments import local_executor, trial_runner
+from nearfar.experiments import local_executor, race, trial_runner
 from nearfar.experiments import study as study_module
 from nearfar.experiments.comparisons import compare_all
 from nearfar.experiments.estimates import _drawn, _Pace, _Steps, _whole
@@ -392,17 +393,39 @@ def test_what_was_recorded_is_readable_by_other_tools(undisturbed):
     assert {cell["id"] for cell in values["cells"]} == {path.name for path in (undisturbed / "trials").iterdir()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGALRM])
 def test_a_request_to_stop_waits_until_a_process_is_started_or_gone(number):
-    """Else a process or its pipes would belong to nobody."""
+    """Else a process or its pipes would belong to nobody; the time of a tune is over by SIGALRM."""
     done = []
 
     def work() -> None:
-        with trial_runner.interruptible(), local_executor.held_interrupts():
+        with trial_runner.interruptible(), race.alarm(), local_executor.held_interrupts():
             signal.raise_signal(number)
             done.append("whole")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(race.TimeIsUp if number == signal.SIGALRM else KeyboardInterrupt):
         work()
     assert done == ["whole"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_request_while_processes_are_stopped_leaves_none_of_them(monkeypatch, tmp_path):
+    """The second Ctrl-C comes while the first of two is ended."""
+    stopped = []
+
+    def run(pool, _processes, _threads):
+        pool.workers.update({0: None, 1: None})
+        raise KeyboardInterrupt
+
+    def stop(pool, place):
+        with local_executor.held_interrupts():
+            del pool.workers[place]
+            stopped.append(place)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(local_executor._Pool, "run", run)
+    monkeypatch.setattr(local_executor._Pool, "stop", stop)
+    work = SimpleNamespace(folder=tmp_path, trials=[], total=0)
+    with pytest.raises(KeyboardInterrupt):
+        LocalExecutor(2).run(work, lambda *_: None)
+    assert stopped == [0, 1]

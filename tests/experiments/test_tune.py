@@ -5,6 +5,7 @@ Where no training is needed to see it, records are written beforehand: a trial t
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import signal
 import time
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ import pytest
 from scipy import stats
 
 from nearfar import pipeline
-from nearfar.data import RowType, read
+from nearfar.data import RowType, limits, read
 from nearfar.encoding import build, load
 from nearfar.errors import DataError, Interrupted, NearfarError, OutputError, RecipeError, SettingError
 from nearfar.experiments.local_executor import LocalExecutor
@@ -167,6 +169,19 @@ def test_what_the_user_has_set_is_not_varied():
     assert varied("training.learning_rate") == {"cross-entropy on the mean": plain | mean}
     assert varied("encoder.pooling") == {"cross-entropy at 5e-05": plain | slower}
     assert varied("encoder.pooling", "training.learning_rate") == {}
+
+
+def test_limits_of_the_readers_are_lifted_by_a_flag(tmp_path, monkeypatch):
+    """Also where the winner is trained on all rows."""
+    request = asked(tmp_path)
+    packed = tmp_path / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(Path(request.file).read_bytes()))
+    monkeypatch.setattr(limits, "FREE", 10)
+    monkeypatch.setattr(limits, "EXPANSION", 1)
+    with pytest.raises(DataError, match="--large"):
+        prepare(replace(request, file=str(packed)))
+    prepared = prepare(asked(tmp_path, file=str(packed), settings=(*SMALL, "data.large=true")))
+    assert all(trial.source.layout["large"] for trial in prepared.planned.trials.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -56,6 +56,7 @@ def export(
     label: options.Label = None,
     invalid: options.Invalid = None,
     encoding: options.Encoding = None,
+    large: options.Large = False,
     task: options.Task = None,
     force: Annotated[bool, typer.Option("--force", help="Keep an export that is less exact than the limit.")] = False,
     overwrite: options.Overwrite = False,
@@ -82,7 +83,7 @@ def export(
     if task is not None:
         raise SettingError(f"{model}: this model has one task, so --task {task} names none; leave it out.")
     opened = load(model)
-    layout = Layout(text=text, pair=pair, label=label, encoding=encoding)
+    layout = Layout(text=text, pair=pair, label=label, encoding=encoding, large=large)
     rows = _rows(model, opened, data, layout, drop=handling(invalid) == "drop")
     tasks = load_tasks(model, opened) if holds_tasks(model) else None
     exported, answers = _write(to, opened, out, rows, int8=int8, tasks=tasks)

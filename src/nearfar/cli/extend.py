@@ -21,6 +21,7 @@ def extend(
     label: options.Label = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     batch_size: options.BatchSize = 64,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -45,7 +46,7 @@ def extend(
         raise OutputError(f"{out}: the folder is not empty. Replace it with --overwrite, or choose another --out.")
     check_output(out, resume=False, overwrite=overwrite, reads=[source, model])
     loaded = load(model)
-    layout = remembered(model, source, Layout(text=text, pair=pair, label=label, encoding=encoding))
+    layout = remembered(model, source, Layout(text=text, pair=pair, label=label, encoding=encoding, large=large))
     records = read(source, layout, invalid=choice)
     predictor_of(loaded).check(records)
     extended = extension.extend(loaded, records, batch_size=batch_size)

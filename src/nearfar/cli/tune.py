@@ -35,6 +35,7 @@ def tune(
     label: options.Label = None,
     score: options.Score = None,
     invalid: options.Invalid = None,
+    large: options.Large = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe key of all contenders.")
     ] = None,
@@ -57,6 +58,7 @@ def tune(
         ("data.label", "--label", label),
         ("data.score", "--score", score),
         ("data.invalid", "--invalid", invalid),
+        ("data.large", "--large", large or None),
     )
     overrides = gather_overrides(flags, set_ or [])
     if vectors:

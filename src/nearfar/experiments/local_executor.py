@@ -109,8 +109,9 @@ class LocalExecutor:
             try:
                 pool.run(*self.shares(len(work.trials), work.total))
             finally:
-                for place in list(pool.workers):
-                    pool.stop(place)
+                with held_interrupts():  # a second request must not keep the others from being stopped
+                    for place in list(pool.workers):
+                        pool.stop(place)
 
 
 class _Pool:
@@ -173,9 +174,13 @@ class _Pool:
             worker.end()
 
 
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+"""Ctrl-C, a request to end, and the clock of ``nearfar tune``."""
+
+
 @contextlib.contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Let a request to stop wait until the end of the block, so that no process or pipe is lost half-way."""
+    """Let a request to stop, or the end of the time, wait until the end of the block: no process or pipe is lost."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -184,7 +189,7 @@ def held_interrupts() -> Iterator[None]:
     def note(number: int, _frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in REQUESTS}
     try:
         yield
     finally:

@@ -194,7 +194,7 @@ def _source(study: Study, table: DataTable, base: Path) -> Source:
     """Where rows come from; scored pairs are the test where they are several files, or unlike what is trained on."""
     given = () if table.test is None else (table.test,) if isinstance(table.test, str) else table.test
     tests = [_absolute(name, base) for name in given]
-    layout = {key: getattr(table, key) for key in LAYOUT if getattr(table, key) is not None}
+    layout = {key: value for key in LAYOUT if (value := getattr(table, key)) is not None and value is not False}
     file = _absolute(table.file, base)
     source = Source(name=table.name, file=file, given=table.file, layout=layout, invalid=table.invalid)
     if table.corpus is not None:

@@ -45,12 +45,14 @@ def rows_of(source: Source) -> Rows:
 
 def corpus_of(source: Source) -> Corpus | None:
     """The texts that are searched, where a data set has some."""
-    return None if source.corpus is None else _corpus(source.corpus, source.invalid, _state(source.corpus))
+    if source.corpus is None:
+        return None
+    return _corpus(source.corpus, source.invalid, _state(source.corpus), large="large" in source.layout)
 
 
 @lru_cache(maxsize=2)
-def _corpus(source: str, invalid: Invalid, _state: tuple[int, int] | None) -> Corpus:
-    return read_corpus(source, invalid=invalid)
+def _corpus(source: str, invalid: Invalid, _state: tuple[int, int] | None, *, large: bool) -> Corpus:
+    return read_corpus(source, invalid=invalid, large=large)
 
 
 @lru_cache(maxsize=16)

@@ -103,7 +103,12 @@ def resolved_recipe(trial: Trial, records: Records) -> tuple[Recipe, int]:
 
 def _data_of(trial: Trial, records: Records) -> Values:
     """The data table of a trial on rows in memory."""
-    data: Values = {**trial.values.get("data", {}), "invalid": trial.source.invalid}
+    large = "large" in trial.source.layout
+    data: Values = {
+        **trial.values.get("data", {}),
+        "invalid": trial.source.invalid,
+        **({"large": True} if large else {}),
+    }
     if trial.source.pairs is None:  # where a dev file of scored pairs has columns of other names
         data |= {key: name for key, (name, _) in columns_of(records).items()}
         data |= {key: value for key in ("scale", "relevant") if (value := getattr(records, key)) is not None}

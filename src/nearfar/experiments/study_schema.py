@@ -17,7 +17,7 @@ from nearfar.recipe.reader import build_table
 
 COLUMNS = ("text", "pair", "label", "score", "columns", "negative", "query_id", "doc_id")
 """Keys of a data set that name columns."""
-LAYOUT = (*COLUMNS, "scale", "relevant", "label_separator", "label_columns")
+LAYOUT = (*COLUMNS, "scale", "relevant", "label_separator", "label_columns", "large")
 """Keys of a data set that say how its files are read."""
 ELSEWHERE = {"train": "file"} | {key: key for key in ("test", "corpus", *LAYOUT, "invalid")}
 """Keys of a recipe's data that a study states once for all contenders, and the keys of [[data]] for them."""
@@ -120,6 +120,7 @@ class DataTable:
     scale: Annotated[tuple[float, ...] | None, Key("The lowest and the highest score or grade.")] = None
     relevant: Annotated[float | None, Key("The lowest grade of a relevant document, for ranking.", above=0)] = None
     invalid: Annotated[Literal["refuse", "drop"], Key("Whether rows that cannot be used stop the study.")] = "refuse"
+    large: Annotated[bool, Key("Whether files are read whatever their size, as data.large of a recipe.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,8 @@ def sample(
     recipe: Recipe, source: str, memory: Mapping[str, object], most: int | None = None
 ) -> tuple[list[str], list[int], int]:
     """At most ``most`` distinct texts of a source, drawn by the seed while it is read, and how many it has."""
-    layout, random = Layout(text=recipe.data.text, encoding=recipe.data.encoding), generator(recipe.seed, "unlabeled")
+    data, random = recipe.data, generator(recipe.seed, "unlabeled")
+    layout = Layout(text=data.text, encoding=data.encoding, max_chars=data.max_chars, large=data.large)
     if source in memory:
         records = read_memory(memory[source], source, layout, invalid=recipe.data.invalid, need="text")
         return draw([records], random, most)
