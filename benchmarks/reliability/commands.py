@@ -23,8 +23,10 @@ from typing import Any
 
 SECONDS = 20.0
 """Of processor time that a command may take for a malformed input; more is a hang."""
-PATIENCE = 600.0
+PATIENCE = 3600.0
 """Of time on the clock, on a machine that may be busy."""
+STILL = 120.0
+"""Of time on the clock in which a command that reads something malformed computes nothing at all; more is a hang."""
 MEMORY = 2 * 2**30
 """Bytes that a malformed input may take."""
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signal.SIGINT}
@@ -286,7 +288,7 @@ def _batch(jobs: Sequence[Job], scratch: Path) -> Iterator[End]:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        unread, done, began, spent = b"", 0, time.monotonic(), 0.0
+        unread, done, spent, moved, latest = b"", 0, 0.0, time.monotonic(), 0.0
         while done < len(jobs):
             if select.select([pipe], [], [], 0.2)[0]:
                 piece = pipe.read(2**16)
@@ -295,11 +297,13 @@ def _batch(jobs: Sequence[Job], scratch: Path) -> Iterator[End]:
                 *lines, unread = (unread + piece).split(b"\n")
                 for line in lines:
                     yield End(**json.loads(line))
-                    done, began, spent = done + 1, time.monotonic(), _spent(child)
-            elif _spent(child) - spent > SECONDS or time.monotonic() - began > PATIENCE:
+                    done, spent = done + 1, _spent(child)
+            if _spent(child) != latest:
+                latest, moved = _spent(child), time.monotonic()
+            if latest - spent > SECONDS or time.monotonic() - moved > STILL:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                yield End(-9, _tail(errors), _spent(child) - spent, late=True)
+                yield End(-9, _tail(errors), latest - spent, late=True)
                 return
     _, status = os.waitpid(child, 0)
     if done < len(jobs):

@@ -17,7 +17,7 @@ from typing import Literal
 
 SECONDS = 20.0
 """Of processor time that a call may take."""
-WAIT = 600.0
+WAIT = 3600.0
 """Of time on the clock, on a machine that may be busy."""
 MEMORY = 2 * 2**30
 """Bytes that a call may take beside what the process had before."""

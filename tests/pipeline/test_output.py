@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from nearfar.cli import main
 from nearfar.errors import DataError, NearfarError, OutputError
 from nearfar.files import write_atomic, write_errors
 from nearfar.pipeline import train as train_recipe
@@ -115,6 +117,33 @@ def test_a_disk_that_fills_up_keeps_the_earlier_checkpoints(tmp_path):
     assert summary.progress is not None
     assert summary.progress.step == 6
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def test_a_disk_without_room_is_named_before_the_first_step(tmp_path):
+    """The recipe is the first file of a run; 100 bytes of it can be written."""
+    values = {"data": {"train": texts(tmp_path)}, "encoder": {"name": "toy"}}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"model: recipe\.toml could not be written: there is no room left\."):
+            train_recipe(build_recipe(values, [], where="t"), tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list((tmp_path / "model").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"), [(errno.ENOSPC, SystemExit), (errno.EFBIG, SystemExit), (errno.EIO, OSError)]
+)
+def test_a_full_disk_is_a_message_in_every_command(monkeypatch, capsys, number, ends):
+    def write(**_: object) -> None:
+        raise OSError(number, os.strerror(number), "tuned/tune.json")
+
+    monkeypatch.setitem(main.__globals__, "app", write)
+    with pytest.raises(ends):
+        main()
+    full = "error: tuned/tune.json: there is no room left to write: make room and give the same command again."
+    assert (full in capsys.readouterr().err) == (ends is SystemExit)
 
 
 def test_overwriting_replaces_a_model_and_nothing_else(tmp_path):

@@ -32,6 +32,7 @@ from nearfar.cli.tune import tune
 from nearfar.cli.whiten import whiten
 from nearfar.cli.workbench import explore, label
 from nearfar.errors import Interrupted, NearfarError, ProcessError
+from nearfar.files import is_full
 
 app = typer.Typer(
     name="nearfar",
@@ -118,6 +119,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        where = "" if error.filename is None else f"{error.filename}: "
+        _print(f"error: {where}there is no room left to write: make room and give the same command again.")
+        sys.exit(1)
 
 
 MEMORY_REMEDY = "use smaller batches (--batch-size), fewer or shorter texts, or a smaller encoder."

@@ -254,7 +254,8 @@ def _open_folder(plan: RunPlan, claim: FolderClaim, accelerator: Accelerator, *,
 
 def _write(out: Path, name: str, content: str) -> None:
     """Write a file of the run; a kill leaves nothing but a file that the next start removes."""
-    write_atomic(out / name, content, out / f".{name}")
+    with write_errors(out, name):
+        write_atomic(out / name, content, out / f".{name}")
 
 
 def _train_earlier(
