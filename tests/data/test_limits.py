@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -246,3 +247,12 @@ def test_blanks_in_a_json_file_cost_no_time(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('[{"text": "a"},' + " " * 20_000_000 + '{"text": "b"}]')
     assert read(str(path)).texts == (["a", "b"],)
+
+
+def test_a_column_of_its_own_in_every_row_takes_no_long_time(tmp_path):
+    """Twice as many rows take twice as long, not four times."""
+    path = tmp_path / "keys.jsonl"
+    path.write_bytes(b"\n".join(b'{"text": "a", "k%d": 1}' % number for number in range(60_000)))
+    began = time.process_time()
+    assert len(read(str(path))) == 60_000
+    assert time.process_time() - began < 5

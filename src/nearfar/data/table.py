@@ -430,9 +430,10 @@ class Columns:
             yield line, values
 
     def _report_late(self, line: int, values: Mapping[str, object], before: int) -> bool:
-        old, new = list(self.known), [name for name in values if name not in self.known]
-        self.known.update(dict.fromkeys(new))
+        new = [name for name in values if name not in self.known]
         late = [name for name in new if name.strip().lower() in USUAL]  # no other name is recognized
+        old = list(self.known) if late else []  # each of many rows may have a column of its own
+        self.known.update(dict.fromkeys(new))
         if not late:
             return False
 
