@@ -306,6 +306,8 @@ KNOWN: dict[str, Callable[[Path], None]] = {
     "huge width": _settings("config.json", hidden_size=50_000, intermediate_size=50_000),
     "huge positions": _settings("config.json", max_position_embeddings=2**31 - 1),
     "10^8 labels": _settings("config.json", num_labels=10**8, id2label=None),
+    "a list as the number of labels": _settings("config.json", num_labels=[1, 2, 3]),
+    "a number as architectures": _settings("config.json", architectures=-1),
     "surrogates in labels": _settings("nearfar.json", labels=["a\ud800", "b", "c"]),
     "more labels than classes": _settings("nearfar.json", labels=[f"l{n}" for n in range(50_000)]),
     "token ids beyond the vocabulary": lambda folder: _json(folder, "tokenizer.json", _shift_ids),
@@ -352,7 +354,15 @@ def malicious(models: Sequence[Path], number: int, seed: int, place: Path) -> It
                 about = known
             else:
                 about = "; ".join(random.choice(CHANGES)(folder, random) for _ in range(random.choice([1, 1, 2, 3])))
-        except (KeyError, IndexError, TypeError, ValueError, OSError) as cause:  # two changes that do not go together
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+            OSError,
+            RecursionError,
+            struct.error,
+        ) as cause:  # two changes that do not go together
             about = f"half: {type(cause).__name__}"
         if digests:
             _sign(folder)

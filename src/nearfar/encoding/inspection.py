@@ -148,7 +148,13 @@ def _check_config(folder: Path, tensors: Tensors) -> None:
                 f"{path}: {key} is {value:,}, which does not fit weights of {len(tensors.shapes):,} tensors with "
                 f"{tensors.elements:,} numbers. Is the folder complete?"
             )
-    labels = config.get("num_labels")
+    labels, kinds = config.get("num_labels"), config.get("architectures")
+    for key, value, kind, what in (
+        ("num_labels", labels, int, "a whole number"),
+        ("architectures", kinds, list, "a list of names"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise EncoderError(f"{path}: {key} is {str(value)[:60]!r}, and must be {what}. Is the file damaged?")
     if isinstance(labels, int) and labels > max(LAYERS, tensors.widest):
         raise EncoderError(
             f"{path}: num_labels is {labels:,}, and no tensor of the weights has as many rows. Is the folder complete?"
