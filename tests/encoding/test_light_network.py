@@ -17,6 +17,7 @@ from nearfar.encoding.light_network import LightNetwork
 from nearfar.encoding.light_tokenizer import LightTokenizer
 from nearfar.encoding.model import Model
 from nearfar.encoding.pretrained import build
+from nearfar.errors import EncoderError
 
 TEXTS = ["a text", "", "another one, somewhat longer than the first!", "two [SEP] Words", "x " * 100]
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -107,3 +108,13 @@ def test_a_saved_model_predicts_without_importing_transformers_and_scikit_learn(
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["label"] in ("a", "b")
+
+
+@pytest.mark.parametrize("value", [-1, 1e8, "x", None])
+def test_a_dropout_that_is_no_probability_is_refused(tiny, tmp_path, value):
+    folder = saved(tmp_path / "model", tiny("bert"))
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_dropout_prob": value}))
+    (folder / "SHA256SUMS").unlink()
+    with pytest.raises(EncoderError, match="dropout|hidden_dropout_prob|could not|cannot"):
+        load(folder).embed(TEXTS)

@@ -144,7 +144,9 @@ def _is_known(settings: Mapping[str, Any]) -> bool:
     if settings.get("position_embedding_type") not in (None, "absolute"):
         return False
     sizes, shares = ([settings.get(name) for name in names] for names in (_SIZES, _SHARES))
-    if not all(type(size) is int and size > 0 for size in sizes) or not all(isinstance(x, float | int) for x in shares):
+    if not all(type(size) is int and size > 0 for size in sizes):
+        return False
+    if not all(isinstance(share, float | int) and 0 <= share <= 1 for share in shares):
         return False
     padding = settings.get("pad_token_id")
     fits = type(padding) is int and 0 <= padding < min(settings["vocab_size"], settings["max_position_embeddings"])
