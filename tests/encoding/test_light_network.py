@@ -116,5 +116,5 @@ def test_a_dropout_that_is_no_probability_is_refused(tiny, tmp_path, value):
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_dropout_prob": value}))
     (folder / "SHA256SUMS").unlink()
-    with pytest.raises(EncoderError, match="dropout|hidden_dropout_prob|could not|cannot"):
+    with pytest.raises(EncoderError, match=r"dropout|hidden_dropout_prob|could not|cannot"):
         load(folder).embed(TEXTS)
