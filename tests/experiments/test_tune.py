@@ -623,6 +623,15 @@ def test_labels_that_are_no_yes_or_no_are_refused_for_vectors(tmp_path):
         prepare(asked(tmp_path, file=str(path), vectors=True))
 
 
+def test_a_tune_that_was_killed_before_its_state_was_written_can_be_begun_again(tmp_path):
+    request = asked(tmp_path, minutes=0.001)
+    request.out.mkdir(parents=True)
+    for name in ("study.json", ".study.json", ".tune.json"):
+        (request.out / name).write_text("{")
+    quiet(request)
+    assert not {".study.json", ".tune.json"} & {path.name for path in request.out.iterdir()}
+
+
 def test_another_tune_in_the_folder_is_left_alone(tmp_path):
     """So are other things; minutes may differ, for they make no other tune."""
     request = asked(tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from nearfar.errors import OutputError
+from nearfar.experiments.records import STUDY
 from nearfar.experiments.search_space import Prepared
 from nearfar.experiments.study_schema import Values
 from nearfar.experiments.trial_runner import LOCK
@@ -16,6 +17,8 @@ from nearfar.experiments.worker import SCRATCH
 from nearfar.files import write_atomic
 
 STATE = "tune.json"
+BEGUN = (LOCK, SCRATCH, STUDY, f".{STUDY}", f".{STATE}")
+"""What a tune has in its folder that was killed before it wrote its state."""
 FORMAT = 1
 
 
@@ -63,7 +66,7 @@ class State:
         """Keep it in the folder, with the time that was spent until now."""
         self.spent = clock.spent()
         values = {"format": FORMAT, **asdict(self), "spent": round(self.spent, 3)}
-        write_atomic(out / STATE, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        write_atomic(out / STATE, json.dumps(values, indent=1, ensure_ascii=False) + "\n", out / f".{STATE}")
 
 
 def identity_of(prepared: Prepared) -> Identity:
@@ -87,7 +90,7 @@ def open_state(out: Path, identity: Identity) -> State:
         raise OutputError(f"{out}: this is a file; give a folder with --out.")
     path = out / STATE
     if not path.is_file():
-        if out.is_dir() and any(entry.name not in (LOCK, SCRATCH) for entry in out.iterdir()):
+        if out.is_dir() and any(entry.name not in BEGUN for entry in out.iterdir()):
             raise OutputError(f"{out}: the folder holds something else than a tune; choose another with --out.")
         return State(identity)
     try:

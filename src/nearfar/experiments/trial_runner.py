@@ -89,7 +89,7 @@ class TrialRunner:
     def session(self) -> Iterator[None]:
         """Have the folder to oneself, with the plan in it and without what killed processes have left."""
         with exclusive(self.folder):
-            write_atomic(self.folder / STUDY, plan_text(self.planned.plan))
+            write_atomic(self.folder / STUDY, plan_text(self.planned.plan), self.folder / f".{STUDY}")
             clear_leftovers(self.folder)
             self._clear_scratch()
             yield
@@ -205,7 +205,7 @@ def check_folder(folder: Path) -> None:
         raise OutputError(f"{folder}: this is a file; give a folder for the study with --out.")
     if not folder.is_dir() or (folder / STUDY).is_file() or has_records(folder):
         return
-    if any(entry.name not in (LOCK, SCRATCH, LOG) for entry in folder.iterdir()):
+    if any(entry.name not in (LOCK, SCRATCH, LOG, f".{STUDY}") for entry in folder.iterdir()):
         raise OutputError(f"{folder}: the folder holds something else than a study; choose another with --out.")
 
 

@@ -98,7 +98,7 @@ def tune(
         winner = race.winner()
         if not over:
             state.searched = request.minutes
-        write_atomic(out / STUDY, plan_text(race.plan_of_what_ran()))
+        write_atomic(out / STUDY, plan_text(race.plan_of_what_ran()), out / f".{STUDY}")
         _refit(prepared, winner, state, clock, watcher, callbacks)
         state.write(out, clock)
     lines, records = race.lines(winner), read_records(out)
