@@ -109,11 +109,13 @@ def preload() -> None:
     import datasets  # noqa: F401
     import openpyxl  # noqa: F401
     import pyarrow.parquet  # noqa: F401
+    import tests.preloaded  # noqa: F401
     import transformers.models.bert.modeling_bert  # noqa: F401
 
     import nearfar.cli
     import nearfar.encoding.predictor
     import nearfar.evaluation
+    import nearfar.experiments.local_executor
     import nearfar.experiments.trials
     import nearfar.pipeline.train
     import nearfar.report  # noqa: F401
@@ -247,7 +249,7 @@ def _plant(fault: Fault) -> None:
         else:
             number = SIGNALS[fault.signal]
             signal.signal(signal.SIGPROF, lambda *_: os.kill(os.getpid(), number))
-        signal.setitimer(signal.ITIMER_PROF, max(fault.after, 1e-3))
+        signal.setitimer(signal.ITIMER_PROF, max(fault.after, 0.02))  # not before the command has begun
     if fault.file_size is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (fault.file_size, resource.RLIM_INFINITY))
     if fault.disk is not None:
