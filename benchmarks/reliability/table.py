@@ -46,15 +46,19 @@ class Results:
 
     def __post_init__(self) -> None:
         self.known: dict[str, dict[str, tuple[str, str]]] = {}
+        self.commits: dict[str, dict[str, None]] = {}
+        self.commit = commit()
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
                 self.known.setdefault(entry["part"], {})[entry["case"]] = entry["verdict"], entry["details"]
+                self.commits.setdefault(entry["part"], {})[entry["commit"]] = None
 
     def add(self, part: str, case: str, verdict: str, details: str = "") -> None:
         """Keep an outcome."""
         self.known.setdefault(part, {})[case] = verdict, details
-        entry = {"part": part, "case": case, "verdict": verdict, "details": details}
+        self.commits.setdefault(part, {})[self.commit] = None
+        entry = {"part": part, "case": case, "verdict": verdict, "details": details, "commit": self.commit}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
@@ -76,7 +80,7 @@ class Results:
 
 def rows(results: Results) -> list[str]:
     """The table, as lines of Markdown."""
-    lines = ["| Tried | Cases | Promise | Kept | Broken |", "|---|--:|---|--:|---|"]
+    lines = ["| Tried | Cases | Promise | Kept | Broken | Commit |", "|---|--:|---|--:|---|---|"]
     for part, about in ABOUT.items():
         counts = results.counts(part)
         number = results.hits(part)
@@ -84,13 +88,19 @@ def rows(results: Results) -> list[str]:
             continue
         kept = number - sum(count for verdict, count in counts.items() if verdict not in GOOD)
         broken = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()) if verdict not in GOOD)
-        lines.append(f"| {about} | {number:,} | {PROMISES[part]} | {kept:,} | {broken or 'none'} |")
+        commits = ", ".join(results.commits[part])
+        lines.append(f"| {about} | {number:,} | {PROMISES[part]} | {kept:,} | {broken or 'none'} | {commits} |")
     return lines
+
+
+def commit() -> str:
+    """The commit that is tried."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def page(results: Results) -> str:
     """The page ``benchmarks/RELIABILITY.md``."""
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return "\n".join([
         "# Reliability", "",
         "What `make torture` tried, and whether nearfar kept what it promises. All runs use the toy encoder, through",
@@ -100,7 +110,6 @@ def page(results: Results) -> str:
         "all packages and computed nothing, one in ten is a new interpreter; both call the `main` of the command line.",
         "Random moments are drawn over the whole run with the estimate at its end. Kills at file operations are spread",
         "over all of them: files opened to write, renamed, removed, cut; folders made and removed.", "",
-        f"Measured on {time.strftime('%Y-%m-%d')} at commit {commit.stdout.strip() or 'unknown'}; "
-        f"{cpu()[0]}, {cores()} cores.", "",
+        f"Measured on {time.strftime('%Y-%m-%d')}; {cpu()[0]}, {cores()} cores.", "",
         "`make torture TORTURE=\"--minutes 60\"` repeats it; [SECURITY.md](../SECURITY.md) has the promises.", "",
     ])  # fmt: skip

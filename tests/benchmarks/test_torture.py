@@ -44,8 +44,10 @@ def test_outcomes_are_kept_and_counted(tmp_path):
     again = table.Results(tmp_path / "results.jsonl")
     assert again.known == results.known
     lines = table.rows(again)
-    assert "| 4 | the same bytes as without interruption | 3 | 1 different |" in lines[2]
-    assert lines[3].endswith("| 1 | accepted or refused within 20 s and 2 GB, no traceback | 1 | none |")
+    assert f"| 4 | the same bytes as without interruption | 3 | 1 different | {again.commit} |" in lines[2]
+    assert lines[3].endswith(
+        f"| 1 | accepted or refused within 20 s and 2 GB, no traceback | 1 | none | {again.commit} |"
+    )
     assert list(again.broken()) == [("kills", "4", "different", "details")]
     assert "\n".join(lines) in table.page(again)
 
