@@ -52,7 +52,7 @@ class Results:
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
                 self.known.setdefault(entry["part"], {})[entry["case"]] = entry["verdict"], entry["details"]
-                self.commits.setdefault(entry["part"], {})[entry["commit"]] = None
+                self.commits.setdefault(entry["part"], {})[entry.get("commit", "unknown")] = None
 
     def add(self, part: str, case: str, verdict: str, details: str = "") -> None:
         """Keep an outcome."""
