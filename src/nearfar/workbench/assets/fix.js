@@ -3,6 +3,7 @@ import { KEYS, ask, byId, element, hideError, isTyping, showError, tell } from "
 
 let suspects = [];
 let current = null;
+let busy = false; // a decision is being written: the next text is not there yet
 let classes = [];
 let history = [];
 let generation = -1;
@@ -28,11 +29,11 @@ export async function onState(state, visible) {
   classes = state.classes.map((each) => each.name);
   byId("suspect-count").textContent = state.explorer.suspects ? `(${state.explorer.suspects})` : "";
   const version = state.explorer.columns.suspicion ?? -1;
-  if (version === generation) return visible && !current ? show() : undefined;
+  if (version === generation) return visible && !current && !busy ? show() : undefined;
   generation = version;
   try {
     suspects = (await ask("suspects")).rows;
-    if (!current) await advance();
+    if (!current && !busy) await advance();
   } catch (error) { showError(error); }
   return undefined;
 }
@@ -75,6 +76,7 @@ async function decide(kind, label = null) {
   if (!current) return;
   hideError();
   const item = current;
+  busy = true;
   current = null;
   try {
     const { conflicts } = await ask("decide", { changes: [{ row: item.row, version: item.version, kind, label }] });
@@ -87,11 +89,11 @@ async function decide(kind, label = null) {
     current = item;
     show();
     showError(error);
-  }
+  } finally { busy = false; }
 }
 
 async function undo() {
-  const item = history.pop();
+  const item = busy ? null : history.pop();
   if (!item) return;
   try {
     const before = { kind: item.kind, label: item.kind === "label" ? item.label : null };
