@@ -110,8 +110,8 @@ def page(results: Results) -> str:
         "all packages and computed nothing, one in ten is a new interpreter; both call the `main` of the command line.",
         "Random moments are drawn over the whole run with the estimate at its end. Kills at file operations are spread",
         "over all of them: files opened to write, renamed, removed, cut; folders made and removed.", "",
-        "Seconds are processor time. For two processes they are time on the clock, times the factor by which other work",
-        "slows the machine down at that moment.", "",
+        "Seconds are processor time. For two processes they are time on the clock, times the factor by which other",
+        "work slows the machine down at that moment.", "",
         f"Measured on {time.strftime('%Y-%m-%d')}; {cpu()[0]}, {cores()} cores.", "",
         "`make torture TORTURE=\"--minutes 60\"` repeats it; [SECURITY.md](../SECURITY.md) has the promises.", "",
     ])  # fmt: skip
