@@ -1,4 +1,4 @@
-"""Number formats for use: how near to fp32 they are, what is chosen, and what is told."""
+"""Number formats for use: how near to fp32 they are, what is chosen, and what is reported."""
 
 from __future__ import annotations
 
@@ -120,6 +120,28 @@ def test_products_are_those_of_the_layer():
     exact = torch.nn.functional.linear(x, weight, bias)
     torch.testing.assert_close(PackedProduct(weight, bias, torch.float32)(x), exact, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(PackedProduct(weight, bias, torch.bfloat16)(x), exact, atol=0.2, rtol=0.02)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 2e-2)])
+def test_the_activation_behind_a_product_is_the_exact_gelu(dtype, tolerance):
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(384, 512), 3 * torch.randn(40, 384)
+    expected = torch.nn.functional.gelu(layer(x))
+    found = PackedProduct(layer.weight, layer.bias, dtype, gelu=True)(x)
+    torch.testing.assert_close(found.float(), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
+@pytest.mark.parametrize("form", ["fp32", "bf16"])
+def test_every_activation_is_computed(activation, form):
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary()), hidden_size=384, num_hidden_layers=1, intermediate_size=512, hidden_act=activation
+    )
+    torch.manual_seed(0)
+    model = model_of(AutoModel.from_config(config).eval())
+    exact = model.embed(TEXTS)
+    use_precision(model, form)
+    assert cosines(model.embed(TEXTS), exact).min() >= (1 - 1e-6 if form == "fp32" else 0.9999)
 
 
 def test_without_a_wish_the_processor_decides(network, monkeypatch):

@@ -40,23 +40,26 @@ class PackedProduct:
         weight: (e, d).
         bias: (e,), or None.
         dtype: what is multiplied.
+        gelu: whether the outputs pass the exact GELU, in the same pass over memory.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, gelu: bool = False) -> None:
+        self.dtype, self.gelu = dtype, gelu
         self.bias = None if bias is None else bias.detach().to(dtype)
         weight = weight.detach().to(dtype).contiguous()
         self.packed = _packs(dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) if self.packed else weight
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(t, d) -> (t, e) in fp32."""
+        """(t, d) -> (t, e) in fp32; behind an activation as it is multiplied next."""
         x = x.to(self.dtype)
         if self.packed:
-            y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            name, algorithm = ("gelu", "none") if self.gelu else ("none", "")
+            y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm)
         else:
             y = F.linear(x, self.weight, self.bias)
-        return y.float()
+            y = F.gelu(y) if self.gelu else y
+        return y if self.gelu else y.float()
 
 
 class Int8Product:
@@ -104,11 +107,11 @@ def overflows() -> bool:
     return bool((torch._int_mm(largest, largest.t()) != 64 * LEVELS**2).any())
 
 
-def product(weight: Tensor, bias: Tensor | None, form: Format) -> Product:
-    """A linear layer in a number format."""
+def product(weight: Tensor, bias: Tensor | None, form: Format, *, gelu: bool = False) -> Product:
+    """A linear layer in a number format, or one in fp32 or bf16 with the GELU behind it."""
     if form == "int8":
         return Int8Product(weight, bias)
-    return PackedProduct(weight, bias, torch.bfloat16 if form == "bf16" else torch.float32)
+    return PackedProduct(weight, bias, torch.bfloat16 if form == "bf16" else torch.float32, gelu=gelu)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +169,18 @@ def packed_layer(layer: Layer, form: Format) -> Layer:
         if isinstance(part, nn.Linear) and name not in together:
             values[name] = _as_module(part, form)
     if isinstance(layer, PostNormLayer):
+        if form != "int8" and _exact_gelu(layer.activation):
+            values["up"] = product(layer.up.weight, layer.up.bias, form, gelu=True)
+            values["activation"] = nn.Identity()
         return _PackedPostNorm(**values, form=form)
     assert isinstance(layer, PreNormLayer)
     return _PackedPreNorm(**values, form=form, whole=layer.joined)
+
+
+def _exact_gelu(activation: Any) -> bool:
+    """Whether an activation is the GELU by the error function, as torch or transformers have it."""
+    function = getattr(activation, "act", activation)
+    return function is F.gelu or (isinstance(function, nn.GELU) and function.approximate == "none")
 
 
 def _as_module(layer: nn.Linear, form: Format) -> Any:
