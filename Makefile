@@ -57,11 +57,12 @@ coverage: $(VENV)/.installed-dev  ## run all tests and print how much of src the
 docs: $(VENV)/.installed-dev  ## build the documentation into site/
 	$(BIN)/python -m mkdocs build --strict
 
-pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands and recipe keys, the README's results
+pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands and recipe keys, the pages of results
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m nearfar.recipe.reference > docs/reference/recipe.md
 	$(BIN)/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md
 	$(BIN)/python docs/generate_papers.py > docs/reference/papers.md
+	$(BIN)/python -m benchmarks.results_page
 	$(BIN)/python -m benchmarks.readme
 	$(BIN)/python -m benchmarks.defaults page
 

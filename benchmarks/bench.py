@@ -43,6 +43,10 @@ class Contender:
     python: Path = Path(sys.executable)
     base: str | None = None
     """Whom it is measured against, where that is another row of the table than the first."""
+    amount: str | None = None
+    """The number of the job that says how much is timed, and may be raised; None where it is fixed."""
+    grain: int = 1
+    """What that number is a multiple of."""
 
     @property
     def path(self) -> Path:
@@ -88,7 +92,7 @@ class Bench:
         return str(folder)
 
     def rows(self, name: str, rows: texts.Rows) -> str:
-        """A file with these rows."""
+        """A file with these rows, which has that name."""
         return str(texts.write(self.scratch / f"{name}.jsonl", rows))
 
     def onnx_python(self) -> Path | None:
@@ -96,11 +100,19 @@ class Bench:
         found = Path(sys.prefix) / "onnx" / "bin" / "python"
         return found if (found.parents[1] / ".installed").exists() else None
 
+    def peers_python(self) -> Path:
+        """The interpreter that has SetFit; it may be in an environment of its own."""
+        return Path(os.environ.get("NEARFAR_PEERS", sys.executable))
+
     def work(self, contender: Contender) -> dict[str, Any]:
         """Run a worker in a process of its own and return what it printed."""
         threads = contender.threads or self.threads
         environment = {key: value for key, value in os.environ.items() if key not in THREADS}
-        environment |= {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
+        environment |= {
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONWARNINGS": "ignore",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        }
         environment |= dict.fromkeys(THREADS, str(threads)) if threads else {}
         with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
             job = {"scratch": scratch, "bf16_units": self.bf16, **contender.job}

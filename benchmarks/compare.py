@@ -1,30 +1,28 @@
 """Compare nearfar with its peers on this machine: ``make bench``, or one comparison of it with
 ``make bench BENCH="--only embed"``.
 
-Every contender works in a process of its own, and they take turns, so that whatever slows the machine down for a while
-slows all of them. The tables are printed and appended to a file, with a description of the machine.
+Every contender works in a process of its own. They take turns in a random order, a turn is at least 30 seconds of timed
+work, and one that others disturbed is repeated. Each turn is appended at once to a file of JSON Lines, from which the
+page of results is written: benchmarks/RESULTS.jsonl and RESULTS.md, unless --out names another page.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import machine
-from benchmarks.bench import ROOT, Bench, Contender, WorkerFailed, start
-from benchmarks.comparisons import COMPARISONS, Comparison
-from benchmarks.tables import Result, detail_table, number
+from benchmarks import lines, machine, results_page
+from benchmarks.bench import ROOT, Bench, WorkerFailed, start
+from benchmarks.comparison import Comparison
+from benchmarks.comparisons import COMPARISONS
+from benchmarks.lines import Line
+from benchmarks.turns import SECONDS, Plan, Turns, tell
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
-HEADING = """# Results
-
-Appended by `make bench`, one section a run. Texts per second count the timed texts only, after a warm-up and without
-starting the process, loading the model or saving it. "Faster by" is the ratio within one turn, so that a slow minute of
-the machine meets both sides. Peak MB is the most resident memory of the process.
-"""
 DATA = ROOT.parent / "shared" / "data"
 
 
@@ -36,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, comparison in COMPARISONS.items():
             print(f"{name:{width}}  {comparison.about}")
         return 0
-    load = machine.load()
-    if machine.busy(load, machine.cores()) and not options.busy:
+    disturbing = machine.disturbance(*machine.watch())
+    if disturbing and not options.busy:
         tell(
-            f"the load average is {load:.2f} on {machine.cores()} cores: somebody computes here, and timings would say "
-            "little. Wait until it is quiet, or measure all the same with --busy."
+            f"{disturbing}: somebody computes here, and timings would say little. Wait until it is quiet, or measure "
+            "all the same with --busy."
         )
         return 2
     with tempfile.TemporaryDirectory(prefix="nearfar-bench-") as scratch:
@@ -50,15 +48,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )  # fmt: skip
         if bench.texts.note:
             tell(f"note: {bench.texts.note}")
-        output = Output(options.out)
-        output.add(opening(bench, load))
-        failed = False
+        page = options.out or (Path(scratch) / "trial.md" if options.quick else results_page.PAGE)
+        header = run_header(bench, busy=options.busy)
+        complete = True
         for name in options.only or COMPARISONS:
-            text, complete = compare(name, COMPARISONS[name], bench, options.repeats)
-            output.add(text)
-            failed |= not complete
-    tell(f"written to {options.out}")
-    return int(failed)
+            complete &= compare(name, COMPARISONS[name], bench, plan(options), writer(page, name, header))
+            written = [line for line in lines.read(results_page.lines_file(page)) if line["run"] == header["run"]]
+            shown = [section for section in results_page.sections(written) if section.name == name]
+            print("\n".join(f"\n{results_page.details(section)}" for section in shown), flush=True)
+        lines.archive(results_page.lines_file(page), results_page.archive_file(page))
+        results_page.write(page)
+        print(f"\n{results_page.summary(results_page.sections(lines.read(results_page.lines_file(page))))}")
+    if options.out or not options.quick:
+        tell(f"written to {page}; its source is {results_page.lines_file(page)}")
+    return int(not complete)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,16 +69,21 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     made.add_argument("--only", action="append", choices=COMPARISONS, metavar="NAME", help="one comparison; repeatable")
     made.add_argument("--list", action="store_true", help="name the comparisons and stop")
-    made.add_argument("--repeats", type=positive, default=3, metavar="N", help="turns of each contender (3)")
-    made.add_argument("--quick", action="store_true", help="fewer texts: a trial, no measurement")
+    made.add_argument("--repeats", type=positive, default=5, metavar="N", help="turns of each contender (5)")
+    made.add_argument(
+        "--most", type=positive, default=9, metavar="N", help="turns at most, while a ratio cannot be stated (9)"
+    )
+    made.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="least seconds of a turn (30)")
+    made.add_argument("--order", type=int, default=1, metavar="SEED", help="seed of the order of turns (1)")
+    made.add_argument("--quick", action="store_true", help="little work a turn: a trial, kept only with --out")
     made.add_argument("--threads", type=positive, metavar="N", help="threads of every contender; default: their own")
-    made.add_argument("--quality", action="store_true", help="finetune: F1 after a whole epoch, over seeds")
+    made.add_argument("--quality", action="store_true", help="also train over seeds and compare scores")
     made.add_argument("--seeds", type=positive, default=5, metavar="N", help="how many seeds --quality takes (5)")
     made.add_argument(
-        "--data", type=Path, default=DATA, metavar="FOLDER", help="holds sst2, sst2_sentences, stsb, trec"
+        "--data", type=Path, default=DATA, metavar="FOLDER", help="holds sst2, sst2_sentences, stsb, trec, imdb"
     )
-    made.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="where the tables are appended")
-    made.add_argument("--busy", action="store_true", help="measure although others compute here")
+    made.add_argument("--out", type=Path, metavar="FILE", help="the page (.md); its lines are beside it (.jsonl)")
+    made.add_argument("--busy", action="store_true", help="measure although others compute here; repeat no turn")
     return made
 
 
@@ -87,100 +95,47 @@ def positive(text: str) -> int:
     return value
 
 
-class Output:
-    """What is said goes to the screen and, piece by piece, to the end of a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            self.path.write_text(HEADING, encoding="utf-8")
-
-    def add(self, text: str) -> None:
-        """One more piece of Markdown."""
-        print(f"\n{text}", flush=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{text}\n")
+def plan(options: argparse.Namespace) -> Plan:
+    """How often and how long; a trial neither waits nor goes on."""
+    most = options.repeats if options.quick else max(options.repeats, options.most)
+    seconds = 0.0 if options.quick else options.seconds
+    return Plan(options.repeats, most, seconds, options.order, busy=options.busy or options.quick)
 
 
-def opening(bench: Bench, load: float) -> str:
-    """The heading of a run: the machine and the texts."""
-    facts = machine.describe(threads=bench.threads, load=load)
-    title = f"## {facts[0][1]}{', a quick trial' if bench.quick else ''}"
-    lines = [f"- {key}: {value}" for key, value in facts[1:]]
-    lines.append(f"- texts: {bench.texts.name}")
-    return "\n".join([title, "", *lines])
+def run_header(bench: Bench, *, busy: bool) -> Line:
+    """What all lines of a run share."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"run": now, **machine.facts(), "threads_asked": bench.threads, "quick": bench.quick, "busy": busy,
+            "texts": bench.texts.name}  # fmt: skip
 
 
-def compare(name: str, comparison: Comparison, bench: Bench, repeats: int) -> tuple[str, bool]:
-    """Run all contenders of a comparison in turn; returns its Markdown and whether nothing failed."""
+def writer(page: Path, name: str, header: Line) -> Callable[[Line], None]:
+    """Appends the lines of one comparison."""
+    return lambda line: lines.append(results_page.lines_file(page), {**header, "comparison": name, **line})
+
+
+def compare(name: str, comparison: Comparison, bench: Bench, plan: Plan, write: Callable[[Line], None]) -> bool:
+    """All turns of a comparison, and what is known when they are there; False when some worker failed."""
+    tell(f"{name}: {comparison.about}")
     bench.notes.clear()
-    complaints: list[str] = []
-    standing: list[tuple[Contender, Result]] = []
-    more: list[str] = []
-    repeats = min(repeats, comparison.repeats or repeats)
+    if comparison.rounds is not None:
+        plan = replace(plan, rounds=min(plan.rounds, comparison.rounds), most=min(plan.most, comparison.rounds))
     try:
-        tell(f"{name}: {comparison.about}")
-        standing = [(contender, Result(contender.name)) for contender in comparison.contenders(bench)]
+        contenders = list(comparison.contenders(bench))
+        names = [contender.name for contender in contenders]
+        write({"kind": "notes", "contenders": names, "notes": list(bench.notes)})
+        turns = Turns(bench, plan, name, write, planned=comparison.others / machine.cores())
         with comparison.surroundings(bench):
-            take_turns(name, standing, bench, repeats, complaints)
-        more = comparison.finish(bench, standing)
+            complete = turns.take(contenders)
+        for line in comparison.finish(bench, contenders):
+            write(line)
+        for line in comparison.quality.lines(bench) if bench.quality and comparison.quality else ():
+            write(line)
     except WorkerFailed as failure:
-        complaints.append(str(failure))
+        write({"kind": "failure", "contender": None, "why": str(failure)})
         tell(f"  {failure}")
-    return section(name, comparison, repeats, standing, [*more, *bench.notes], complaints), not complaints
-
-
-def take_turns(
-    name: str, standing: list[tuple[Contender, Result]], bench: Bench, repeats: int, complaints: list[str]
-) -> None:
-    """A B C A B C ...; a failure costs a contender its turn, and it gets no other one."""
-    lost: set[str] = set()
-    for turn in range(1, repeats + 1):
-        for contender, result in standing:
-            if contender.name in lost:
-                result.runs.append(None)
-                continue
-            try:
-                run = bench.work(contender)
-            except WorkerFailed as failure:
-                lost.add(contender.name)
-                complaints.append(str(failure))
-                result.runs.append(None)
-                tell(f"  {failure}")
-                continue
-            result.runs.append(run)
-            tell(f"  {name} {turn}/{repeats} {contender.name}: {number(run['texts_per_second'])} a second")
-
-
-def section(
-    name: str,
-    comparison: Comparison,
-    repeats: int,
-    standing: list[tuple[Contender, Result]],
-    more: Sequence[str],
-    complaints: Sequence[str],
-) -> str:
-    """The Markdown of one comparison."""
-    results = [result for _, result in standing]
-    turns = "one turn" if repeats == 1 else f"median of {repeats} turns, least and greatest in brackets"
-    parts = [f"### {name}: {comparison.about}", f"{turns[0].upper()}{turns[1:]}."]
-    timed = [any(result.values("texts_per_second")) for result in results]
-    if timed and timed[0]:
-        parts.append(
-            comparison.table([one for one, was in zip(standing, timed, strict=True) if was or not any(one[1].runs)])
-        )
-    if any(result.keys("details") for result in results):
-        parts.append(detail_table(results))
-    parts += more
-    parts += [f"Failed: {complaint}" for complaint in complaints]
-    return "\n\n".join(parts)
-
-
-def tell(text: str) -> None:
-    """News for whoever waits; not part of the result."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+        return False
+    return complete
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.compare import DATA, tell
+from benchmarks.compare import DATA
 from benchmarks.few_labels import Results, pool_and_test
 from benchmarks.tables import markdown
+from benchmarks.turns import tell
 from nearfar.data import Records, per_class
 
 SETS = ("trec", "sst5", "cr", "subj", "mr", "mpqa", "goemotions", "banking77")

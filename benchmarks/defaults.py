@@ -33,9 +33,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.compare import DATA, ROOT, tell
+from benchmarks.bench import ROOT
+from benchmarks.compare import DATA
 from benchmarks.few_labels import Results, pool_and_test
 from benchmarks.tables import markdown
+from benchmarks.turns import tell
 from nearfar.data import Records, limit, per_class, read
 
 LINES = Path(__file__).with_name("defaults")

@@ -15,7 +15,7 @@ and 16 a class, three draws.
 ones; ``train --unlabeled`` also gives 1,000 texts without labels; ``train --n 0`` gives these and the names and no
 labels (zero-shot). The peers have ``--names`` and ``--n 0`` as well. Each of them is a file of results of its own.
 
-The lines behind RESULTS.md are in benchmarks/few-labels, those with given names in nearfar-names.jsonl; --results (and
+The lines behind STUDIES.md are in benchmarks/few-labels, those with given names in nearfar-names.jsonl; --results (and
 --peer of the table) names a file to continue. A table of any two files compares them draw by draw.
 
 Give both sides the same number of threads (OMP_NUM_THREADS=1). Every result is one line of JSON:
@@ -47,9 +47,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.compare import DATA, tell
+from benchmarks.compare import DATA
 from benchmarks.few_label_names import VARIANTS, names_of, spelled
 from benchmarks.tables import markdown, number, paired, ratios, spread
+from benchmarks.turns import tell
 from nearfar.data import Records, holdout, limit, per_class, read
 
 DATASETS = ("trec", "sst5", "cr", "subj", "banking77")

@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.compare import DATA, tell
+from benchmarks.compare import DATA
 from benchmarks.tables import markdown, paired
+from benchmarks.turns import tell
 from nearfar.data import Records, read
 from nearfar.seeds import generator
 

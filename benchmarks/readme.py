@@ -2,34 +2,37 @@
 
     python -m benchmarks.readme            # writes it into README.md
 
-Few labels: the lines in benchmarks/few-labels, one for each draw and tool. Speed: of RESULTS.md the latest section of
-each comparison that was not run beside other work.
+Few labels: the lines in benchmarks/few-labels, one for each draw and tool. Speed: the lines in
+benchmarks/RESULTS.jsonl, one for each turn; of each comparison the latest run that was not beside other work.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from benchmarks import lines as turn_lines
+from benchmarks import results_page
 from benchmarks.few_labels import OURS, SIZES, THEIRS, Pair, Results, pairs
-from benchmarks.tables import number, paired, ratios, spread
+from benchmarks.tables import middle, number, paired, ratios, spread
 
 ROOT = Path(__file__).parents[1]
-README, RESULTS, LINES = ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md", ROOT / "benchmarks" / "few-labels"
+README, LINES = ROOT / "README.md", ROOT / "benchmarks" / "few-labels"
 HEADING = "## Results"
 NAMES = {"trec": "TREC", "sst5": "SST-5", "cr": "CR", "subj": "SUBJ", "banking77": "Banking77"}
 MANY = "banking77"
 """The data set with 77 classes, which is also left out once."""
-SPEEDS = (
-    ("finetune", "Fine-tune a classifier", "texts/s", ("Trainer", "sentence-transformers")),
-    ("pairs", "Train on pairs (InfoNCE)", "pairs/s", ("sentence-transformers",)),
-    ("embed", "Compute embeddings", "texts/s", ("sentence-transformers",)),
-)
+SPEEDS = {
+    "finetune": ("Fine-tune a classifier", ("Trainer", "sentence-transformers")),
+    "pairs": ("Train on pairs (InfoNCE)", ("sentence-transformers",)),
+    "few-labels": ("Train on 64 texts, the whole command", ("SetFit",)),
+    "long-256": ("Fine-tune on long texts (256 tokens)", ("Trainer",)),
+    "embed": ("Compute embeddings", ("sentence-transformers",)),
+}
+"""The comparisons that the README quotes, with their titles and peers."""
 
 
 def accuracies(found: Sequence[Pair]) -> tuple[list[float], list[float]]:
@@ -69,7 +72,7 @@ def few_labels(found: Sequence[Pair]) -> str:
     closing = (
         f"Without Banking77, which has 77 classes, the difference over {len(rest)} draws is {interval(rest)}. "
         f"{processor_time(found)}Where SetFit's defaults would take hours, it has fewer pairs or steps: "
-        "[details](benchmarks/RESULTS.md)."
+        "[details](benchmarks/STUDIES.md)."
     )
     return "\n".join([wrapped(opening), "", *lines, "", wrapped(closing)])
 
@@ -112,54 +115,32 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-class Speed(NamedTuple):
-    """One section of a comparison of speeds."""
-
-    date: str
-    processor: str
-    versions: str
-    rows: dict[str, list[str]]
-    """The cells by contender: rate, and how much faster nearfar is."""
-
-
-def latest(text: str, name: str) -> Speed:
-    """The latest section of a comparison that was not run beside other work."""
-    found = []
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        if f"\n### {name}: " not in section or "beside other work" in section:
-            continue
-        facts = dict(re.findall(r"^- ([^:\n]+): (.*)$", section, re.MULTILINE))
-        cells = [
-            [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"
-        ]
-        rows = {row[0]: row[1:3] for row in cells[2:]}
-        found.append(Speed(section[:10], facts["processor"], facts["versions"], rows))
-    if not found:
-        raise SystemExit(f"{RESULTS}: no section of {name!r}; run make bench.")
-    return found[-1]
-
-
-def speed(text: str) -> str:
-    """Training and embedding beside other libraries."""
-    lines = ["| MiniLM | nearfar | other library | nearfar is faster by |", "|---|--:|--:|--:|"]
-    where: dict[tuple[str, str], list[str]] = {}
-    for name, title, unit, others in SPEEDS:
-        section = latest(text, name)
-        where.setdefault((section.processor, section.versions), []).append(section.date)
-        for other in others:
-            mine, theirs = _median(section.rows[OURS][0]), _median(section.rows[other][0])
+def speed(lines: Sequence[turn_lines.Line]) -> str:
+    """Training and embedding beside other libraries, as far as the ratios may be stated."""
+    rows: list[str] = []
+    places: dict[str, set[str]] = {}
+    latest: dict[str, results_page.Section] = {}
+    for section in results_page.sections(lines):
+        if section.summarized and not section.first["busy"]:
+            held = latest.setdefault(section.name, section)
+            latest[section.name] = max(held, section, key=lambda one: one.first["run"])
+    for name, (title, others) in SPEEDS.items():
+        for other in others if name in latest else ():
+            found, unit = latest[name].speed_ratio(other), latest[name].comparison.unit
+            if found is None or not found.stated:
+                continue
+            key = "milliseconds" if unit == "ms" else "texts_per_second"
+            mine, theirs = (middle(list(latest[name].by_round(one, key).values())) for one in (OURS, other))
             label = {"Trainer": "transformers Trainer"}.get(other, other)
-            lines.append(f"| {title} | {mine} {unit} | {theirs} {unit}, {label} | {section.rows[other][1]} |")
-    places = [
-        f"{processor}; {versions}; {', '.join(sorted(set(dates)))}" for (processor, versions), dates in where.items()
-    ]
-    opening = "**Speed.** Medians, in brackets the range over repeats:"
-    closing = f"{'. '.join(places)}. `make bench` measures again."
-    return "\n".join([opening, "", *lines, "", wrapped(closing)])
-
-
-def _median(cell: str) -> str:
-    return cell.partition(" (")[0]
+            rows.append(f"| {title} | {mine} {unit} | {theirs} {unit}, {label} | {found} |")
+            places.setdefault(results_page.processor(latest[name]), set()).add(results_page.day(latest[name]))
+    rules = "[All ratios and how they are measured](benchmarks/RESULTS.md); `make bench` measures again."
+    if not rows:
+        return wrapped(f"**Speed.** {rules}")
+    where = ". ".join(f"{processor}; {', '.join(sorted(days))}" for processor, days in places.items())
+    opening = "**Speed.** With MiniLM, medians over rounds, the ratio with its 95 % interval:"
+    head = ["| | nearfar | other library | nearfar is faster by |", "|---|--:|--:|--:|"]
+    return "\n".join([opening, "", *head, *rows, "", wrapped(f"{where}. {rules}")])
 
 
 def section() -> str:
@@ -167,7 +148,7 @@ def section() -> str:
     theirs = Results(LINES / f"{THEIRS}.jsonl")
     found = pairs(Results(LINES / f"{OURS}.jsonl"), theirs)
     named = class_names(pairs(Results(LINES / f"{OURS}-names.jsonl"), theirs), found)
-    parts = [few_labels(found), named, speed(RESULTS.read_text(encoding="utf-8"))]
+    parts = [few_labels(found), named, speed(turn_lines.read(results_page.lines_file(results_page.PAGE)))]
     return "\n\n".join(part for part in parts if part)
 
 

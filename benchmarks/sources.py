@@ -14,6 +14,8 @@ POSITIVE = 4.0
 """STSb goes from 0 to 5; from here on two sentences say the same."""
 PLAIN = 20_000
 """As many plain texts are read; the file has far more."""
+REVIEW = 230
+"""Words of a text that stands for a movie review."""
 WORDS = (3, 45)
 """The fewest and the most words of a text of :func:`varying`: about 5 to 60 tokens."""
 
@@ -55,6 +57,21 @@ def questions(texts: Texts) -> tuple[Rows, str]:
         return texts.training(), f"{texts.name}, since there is no TREC here"
     random.Random(texts.seed).shuffle(rows)
     return rows, "TREC"
+
+
+def reviews(texts: Texts, split: str = "train") -> tuple[Rows, str]:
+    """Long texts of two classes, and what they are."""
+    rows = _rows(texts.folder / "imdb" / f"{split}_sample5k.jsonl.gz")
+    if rows is None:
+        short = texts.training() if split == "train" else texts.dev()
+        texts_of = " ".join(row["text"] for row in short).split()
+        made = [
+            {"text": " ".join(texts_of[start : start + REVIEW]), "label": short[start % len(short)]["label"]}
+            for start in range(0, max(1, len(texts_of) - REVIEW), REVIEW // 4)
+        ]
+        return made, f"texts of {REVIEW} words made of {texts.name}, since there is no IMDb here"
+    random.Random(texts.seed).shuffle(rows)
+    return rows, "IMDb reviews"
 
 
 def varying(texts: Texts) -> Rows:

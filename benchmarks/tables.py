@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-Run = dict[str, Any]
-"""What a worker printed."""
+from typing import NamedTuple
 
 
 class Spread(NamedTuple):
@@ -17,31 +13,6 @@ class Spread(NamedTuple):
     median: float
     low: float
     high: float
-
-
-@dataclass
-class Result:
-    """All runs of one contender; None stands for a run that failed."""
-
-    name: str
-    runs: list[Run | None] = field(default_factory=list)
-
-    @property
-    def last(self) -> Run | None:
-        """The latest run, unless it failed."""
-        return self.runs[-1] if self.runs else None
-
-    def values(self, key: str, group: str | None = None) -> list[float | None]:
-        """One number of every run, in their order."""
-        found = []
-        for run in self.runs:
-            part = run if group is None or run is None else run.get(group) or {}
-            found.append(None if part is None else part.get(key))
-        return found
-
-    def keys(self, group: str) -> list[str]:
-        """The names of the numbers in a group, in the order they first came."""
-        return list(dict.fromkeys(key for run in self.runs if run for key in run.get(group) or {}))
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
@@ -104,34 +75,6 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "-" * (width + 2) if not place else "-" * (width + 1) + ":" for place, width in enumerate(widths)
     )
     return "\n".join([lines[0], rule + "|", *lines[1:]])
-
-
-def speed_table(results: Sequence[Result]) -> str:
-    """Contenders with speed, memory, quality and how many times as fast the first one is."""
-    ours, peers = results[0], results[1:]
-    qualities = list(dict.fromkeys(key for result in results for key in result.keys("quality")))
-    rows = []
-    for result in results:
-        speeds = result.values("texts_per_second")
-        row = [result.name, with_spread(speeds)]
-        if peers:
-            times = ratios(ours.values("texts_per_second"), speeds)
-            row.append("" if result is ours else with_spread(times, " x"))
-        row += [middle(result.values(key)) for key in ("peak_rss_mb", "threads")]
-        row += [middle(result.values(key, "quality")) for key in qualities]
-        rows.append(row)
-    faster = [f"{ours.name} is faster by"] if peers else []
-    return markdown(["contender", "texts/s", *faster, "peak MB", "threads", *qualities], rows)
-
-
-def detail_table(results: Sequence[Result]) -> str:
-    """Whatever else the workers counted: one row a number."""
-    rows = [
-        [f"{result.name}: {key}", with_spread(result.values(key, "details"))]
-        for result in results
-        for key in result.keys("details")
-    ]
-    return markdown(["what", "value"], rows)
 
 
 def quality_table(seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float], names: tuple[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -9,17 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.workers.clock import Clock
+
+Rows = list[dict[str, Any]]
+
 
 def read_job() -> dict[str, Any]:
     """What this process is to do."""
     return json.loads(sys.argv[1])
 
 
-def report(*, texts: int = 0, seconds: float = 0.0, peak: float | None = None, **more: Any) -> None:
+def report(*, texts: int = 0, clock: Clock | None = None, peak: float | None = None, **more: Any) -> None:
     """Print the one line that the driver reads; ``more`` holds quality and details."""
     line = {
-        "texts_per_second": texts / seconds if seconds and texts else None,
-        "seconds": seconds,
+        "texts_per_second": texts / clock.seconds if clock and clock.seconds and texts else None,
+        "cpu_ms_per_text": 1_000 * clock.readings()["cpu_seconds"] / texts if clock and texts else None,
+        **(clock.readings() if clock else {"seconds": 0.0}),
         "peak_rss_mb": peak_rss_mb() if peak is None else peak,
         "quality": {},
         **more,
@@ -69,6 +75,22 @@ def read_rows(path: str) -> list[dict[str, Any]]:
     """The rows of a JSON Lines file that the driver wrote."""
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file]
+
+
+def first(path: str, count: int) -> Rows:
+    """So many rows of a file, from the front again when there are too few."""
+    return list(itertools.islice(itertools.cycle(read_rows(path)), count))
+
+
+def training_rows(job: dict[str, Any]) -> tuple[Rows, Rows]:
+    """The rows of the warm-up and the timed ones: from the end and from the front of the file.
+
+    A job without a ``count`` has a file that holds both, those of the warm-up first.
+    """
+    cut, rows = job["warm"] * job["batch"], read_rows(job["train"])
+    if "count" not in job:
+        return rows[:cut], rows[cut:]
+    return list(itertools.islice(itertools.cycle(reversed(rows)), cut)), first(job["train"], job["count"])
 
 
 def scores(truth: list[str], found: list[str]) -> dict[str, float]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from transformers import AutoConfig, AutoTokenizer
 
-from benchmarks.workers.common import read_job, read_rows, report
+from benchmarks.workers.common import first, read_job, report
 
 
 def main() -> None:
     job = read_job()
-    texts = [row["text"] for row in read_rows(job["train"])][job["warm"] * job["batch"] :]
+    texts = [row["text"] for row in first(job["train"], job["count"])]
     tokenizer = AutoTokenizer.from_pretrained(job["encoder"])
     lengths = [len(row) for row in tokenizer(texts, truncation=True, max_length=job["max_length"])["input_ids"]]
     config = AutoConfig.from_pretrained(job["encoder"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from benchmarks.workers.common import asked_threads, read_job, read_rows, report
+from benchmarks.workers.clock import Clock
+from benchmarks.workers.common import asked_threads, first, read_job, report
 from nearfar.encoding import load
 from nearfar.exports.exported_model import EMBEDDING, INPUTS
 from nearfar.exports.onnx_graph import export_onnx
@@ -20,7 +20,7 @@ BATCH = 64
 
 def main() -> None:
     job = read_job()
-    texts = [row["text"] for row in read_rows(job["texts"])][: job["count"]]
+    texts = [row["text"] for row in first(job["texts"], job["count"])]
     folder = Path(job["scratch"]) / "onnx"
     model = load(job["encoder"])
     export_onnx(model, folder)
@@ -47,11 +47,11 @@ def main() -> None:
         return found
 
     embed(texts[: job["warm"]])
-    began = time.perf_counter()
+    clock = Clock()
     vectors = embed(texts)
-    seconds = time.perf_counter() - began
+    clock.stop()
     np.save(job["vectors"], vectors)
-    report(texts=len(texts), seconds=seconds, threads=asked_threads())
+    report(texts=len(texts), clock=clock, threads=asked_threads())
 
 
 if __name__ == "__main__":

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.workers.common import asked_threads, read_job, read_rows, report, threads
+from benchmarks.workers.clock import Clock
+from benchmarks.workers.common import asked_threads, first, read_job, report, threads
 
 
 def main() -> None:
     job = read_job()
-    texts = [row["text"] for row in read_rows(job["texts"])][: job["count"]]
+    texts = [row["text"] for row in first(job["texts"], job["count"])]
     kind = job.get("kind", "default")
     if kind == "onnx":
         model = SentenceTransformer(job["encoder"], device="cpu", backend="onnx", model_kwargs=_session())
@@ -21,11 +20,11 @@ def main() -> None:
     if kind == "bf16":
         model.bfloat16()
     model.encode(texts[: job["warm"]])
-    began = time.perf_counter()
+    clock = Clock()
     vectors = model.encode(texts)
-    seconds = time.perf_counter() - began
+    clock.stop()
     np.save(job["vectors"], np.asarray(vectors, dtype=np.float32))
-    report(texts=len(texts), seconds=seconds, threads=threads())
+    report(texts=len(texts), clock=clock, threads=threads())
 
 
 def _session() -> dict[str, object]:

@@ -17,7 +17,7 @@ from datasets import Dataset
 from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
 from transformers import set_seed
 
-from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, threads
+from benchmarks.workers.common import peak_rss_mb, read_job, report, threads, training_rows
 from benchmarks.workers.trainer_clock import TrainerClock
 
 
@@ -36,8 +36,8 @@ class SingleTextLoss(torch.nn.Module):
 
 def main() -> None:
     job = read_job()
-    rows = read_rows(job["train"])
-    classes = sorted({row["label"] for row in rows})
+    warm, rows = training_rows(job)
+    classes = sorted({row["label"] for row in [*warm, *rows]})
     set_seed(job["seed"])
     model = CrossEncoder(job["encoder"], num_labels=len(classes), device="cpu")
     model.max_seq_length = job["max_length"]
@@ -63,13 +63,12 @@ def main() -> None:
         )
         return made, clock
 
-    cut = job["warm"] * job["batch"]
-    trainer(rows[:cut])[0].train()
+    trainer(warm)[0].train()
     gc.collect()  # the optimizer of the warm-up is not to count as memory of the timed part
-    timed, clock = trainer(rows[cut:])
+    timed, clock = trainer(rows)
     result = timed.train()
     report(
-        texts=len(rows) - cut, seconds=clock.seconds, peak=peak_rss_mb(), quality={"loss": result.training_loss},
+        texts=len(rows), clock=clock.clock, peak=peak_rss_mb(), quality={"loss": result.training_loss},
         threads=threads(),
     )  # fmt: skip
 

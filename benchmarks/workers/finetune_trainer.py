@@ -14,14 +14,14 @@ from typing import Any
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, scores, threads
+from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, scores, threads, training_rows
 from benchmarks.workers.trainer_clock import TrainerClock
 
 
 def main() -> None:
     job = read_job()
-    rows = read_rows(job["train"])
-    classes = sorted({row["label"] for row in rows})
+    warm, rows = training_rows(job)
+    classes = sorted({row["label"] for row in [*warm, *rows]})
     set_seed(job["seed"])
     tokenizer = AutoTokenizer.from_pretrained(job["encoder"])
     model = AutoModelForSequenceClassification.from_pretrained(job["encoder"], num_labels=len(classes))
@@ -52,11 +52,10 @@ def main() -> None:
         )
         return made, clock
 
-    cut = job["warm"] * job["batch"]
-    if cut:
-        trainer(rows[:cut])[0].train()
+    if warm:
+        trainer(warm)[0].train()
         gc.collect()  # the optimizer of the warm-up is not to count as memory of the timed part
-    timed, clock = trainer(rows[cut:])
+    timed, clock = trainer(rows)
     result = timed.train()
     peak = peak_rss_mb()
     quality = {"loss": result.training_loss}
@@ -66,7 +65,7 @@ def main() -> None:
         quality |= scores(
             [str(row["label"]) for row in dev], [str(classes[place]) for place in logits.argmax(axis=1).tolist()]
         )
-    report(texts=len(rows) - cut, seconds=clock.seconds, peak=peak, quality=quality, threads=threads())
+    report(texts=len(rows), clock=clock.clock, peak=peak, quality=quality, threads=threads())
 
 
 if __name__ == "__main__":

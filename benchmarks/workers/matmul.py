@@ -17,7 +17,8 @@ def main() -> None:
         f"{name} GFLOP/s": rate(shapes, kind, job["seconds"])
         for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16))
     }
-    report(seconds=job["seconds"], details=details, threads=threads())
+    details |= {key: job[key] for key in ("tokens_per_text", "weights")}
+    report(details=details, threads=threads())
 
 
 def rate(shapes: list[tuple[int, int, int]], kind: torch.dtype, seconds: float) -> float:

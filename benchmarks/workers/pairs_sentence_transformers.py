@@ -16,14 +16,14 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import set_seed
 
-from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, threads
+from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, threads, training_rows
 from benchmarks.workers.similarity import spearman
 from benchmarks.workers.trainer_clock import TrainerClock
 
 
 def main() -> None:
     job = read_job()
-    rows = read_rows(job["train"])
+    warm, rows = training_rows(job)
     set_seed(job["seed"])
     model = SentenceTransformer(job["encoder"], device="cpu")
     model.max_seq_length = job["max_length"]
@@ -39,6 +39,7 @@ def main() -> None:
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
+            **job.get("arguments", {}),
         )
         left, right = ("text", "text") if "text" in part[0] else ("text_a", "text_b")
         data = Dataset.from_dict({"anchor": [row[left] for row in part], "positive": [row[right] for row in part]})
@@ -49,16 +50,16 @@ def main() -> None:
         )  # fmt: skip
         return made, clock
 
-    cut = job["warm"] * job["batch"]
-    trainer(rows[:cut])[0].train()
-    gc.collect()  # the optimizer of the warm-up is not to count as memory of the timed part
-    timed, clock = trainer(rows[cut:])
+    if warm:
+        trainer(warm)[0].train()
+        gc.collect()  # the optimizer of the warm-up is not to count as memory of the timed part
+    timed, clock = trainer(rows)
     result = timed.train()
     peak = peak_rss_mb()
     quality = {"loss": result.training_loss}
     if "dev" in job:
         quality["spearman"] = spearman(read_rows(job["dev"]), model.encode)
-    report(texts=len(rows) - cut, seconds=clock.seconds, peak=peak, quality=quality, threads=threads())
+    report(texts=len(rows), clock=clock.clock, peak=peak, quality=quality, threads=threads())
 
 
 if __name__ == "__main__":

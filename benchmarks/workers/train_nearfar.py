@@ -1,17 +1,18 @@
 """Training with nearfar, through a recipe and ``nearfar.pipeline.run``: any objective, texts or pairs.
 
-The file holds the warm-up rows first and the timed rows after them, in that order. The clock runs from the end of the
-last warm-up step to the end of the last step, so that reading, tokenizing, loading and saving are outside; without
-warm-up it adds up the steps.
+The warm-up rows come first and the timed rows after them. The clock runs from the end of the last warm-up step to the
+end of the last step, so that reading, tokenizing, loading and saving are outside; without warm-up it starts before the
+first step.
 """
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, rss_mb, scores, threads
+from benchmarks.texts import write
+from benchmarks.workers.clock import Clock
+from benchmarks.workers.common import peak_rss_mb, read_job, read_rows, report, rss_mb, scores, threads, training_rows
 from benchmarks.workers.similarity import spearman
 from nearfar.encoding import load
 from nearfar.pipeline import train
@@ -23,19 +24,20 @@ RATE = 5e-5
 
 
 class Watch(Callback):
-    """A listener that notes when each step ended, and how much memory the process held after some of them."""
+    """A listener that runs the clock, and notes how much memory the process held after some steps."""
 
-    def __init__(self, marks: list[int]) -> None:
-        self.marks = marks
-        self.ends: list[float] = []
+    def __init__(self, marks: list[int], warm: int) -> None:
+        self.marks, self.warm, self.clock = marks, warm, Clock()
         self.losses: list[float] = []
         self.memory: dict[int, float] = {}
-        self.peak = self.spent = 0.0
+        self.peak = 0.0
 
     def step(self, entry: dict[str, Any]) -> None:
-        self.ends.append(time.perf_counter())
+        if entry["step"] == self.warm:
+            self.clock.start()
+        else:
+            self.clock.stop()
         self.losses.append(entry["loss"])
-        self.spent = entry["seconds"]
         if entry["step"] in self.marks:
             self.memory[entry["step"]] = rss_mb()
         if entry["step"] == entry["steps"]:
@@ -47,15 +49,11 @@ class Watch(Callback):
     def message(self, text: str) -> None:
         """Nothing that concerns the clock."""
 
-    def begin(self, steps: int) -> None:
-        """The marks are set before."""
+    def begin(self, steps: int) -> None:  # noqa: ARG002
+        self.clock.start()
 
     def end(self) -> None:
         """Nothing is left to do."""
-
-    def seconds(self, warm: int) -> float:
-        """The time of all steps after the warm-up."""
-        return self.ends[-1] - self.ends[warm - 1] if warm else self.spent
 
     def growth(self) -> dict[str, float]:
         """The memory at each mark, and by how much it grew between the first and the last."""
@@ -89,7 +87,11 @@ def recipe_of(job: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     job = read_job()
-    watch, out, warm = Watch(job.get("marks", [])), Path(job["scratch"]) / "model", job["warm"]
+    out, warm = Path(job["scratch"]) / "model", job["warm"]
+    watch = Watch(job.get("marks", []), warm)
+    if "count" in job:
+        rows = [row for part in training_rows(job) for row in part]
+        job["train"] = str(write(Path(job["scratch"]) / "train.jsonl", rows))
     recipe = build_recipe(recipe_of(job), where="benchmark")
     train(recipe, out, callbacks=(watch,))
     timed = watch.losses[warm:]
@@ -103,7 +105,7 @@ def main() -> None:
             found = model.predict([row["text"] for row in rows])
             quality |= scores([str(row["label"]) for row in rows], [prediction.label for prediction in found])
     report(
-        texts=len(timed) * job["batch"] * job.get("texts_a_row", 1), seconds=watch.seconds(warm), peak=watch.peak,
+        texts=len(timed) * job["batch"] * job.get("texts_a_row", 1), clock=watch.clock, peak=watch.peak,
         quality=quality, details=watch.growth(), threads=threads(),
     )  # fmt: skip
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from transformers import TrainerCallback
 
+from benchmarks.workers.clock import Clock
+
 
 class TrainerClock(TrainerCallback):
-    """Notes when the loop began and when the last step ended."""
+    """Starts when the loop begins and stops after each step."""
 
     def __init__(self) -> None:
-        self.began = self.ended = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The time of all steps."""
-        return self.ended - self.began
+        self.clock = Clock()
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.began = time.perf_counter()
+        self.clock.start()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.ended = time.perf_counter()
+        self.clock.stop()

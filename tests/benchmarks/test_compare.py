@@ -1,4 +1,4 @@
-"""The benchmarks' arithmetic, tables and wiring; nothing is timed here."""
+"""The benchmarks' contenders, tables and wiring; nothing is timed here."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pathlib import Path
 
 import pytest
 from benchmarks.bench import OURS, Bench, Contender, WorkerFailed, parse
-from benchmarks.comparisons import COMPARISONS, Comparison
-from benchmarks.tables import Result, Spread
-from benchmarks.texts import Texts, take, write
+from benchmarks.comparison import Comparison
+from benchmarks.comparisons import COMPARISONS
+from benchmarks.tables import Spread
+from benchmarks.texts import Texts, balanced, take, write
+from benchmarks.turns import Plan
 from benchmarks.workers.common import read_rows
 from benchmarks.workers.similarity import spearman
 from benchmarks.workers.train_nearfar import Watch, recipe_of
 
-from benchmarks import compare, machine, own, sources, tables
+from benchmarks import compare, lines, machine, results_page, sources, tables, training
 from nearfar.recipe import build_recipe
 
 
 def run(speed: float, **more: object) -> dict[str, object]:
-    return {"texts_per_second": speed, "seconds": 1.0, "peak_rss_mb": 900.0, "quality": {}, "threads": 2, **more}
+    return {"texts_per_second": speed, "cpu_ms_per_text": 2_000 / speed, "seconds": 1.0, "peak_rss_mb": 900.0,
+            "quality": {}, "threads": 2, "others": 0.0, "steal": 0.0, **more}  # fmt: skip
 
 
 class FakeBench(Bench):
@@ -96,27 +99,7 @@ def test_markdown_is_aligned_and_escaped():
     ]
 
 
-def test_the_speed_table_states_how_much_faster_the_first_is():
-    ours = Result("nearfar", [run(100.0, quality={"loss": 0.5}), run(300.0, quality={"loss": 0.7})])
-    peer = Result("peer", [run(50.0), run(100.0)])
-    gone = Result("gone", [None, None])
-    lines = tables.speed_table([ours, peer, gone]).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0] == ["contender", "texts/s", "nearfar is faster by", "peak MB", "threads", "loss"]
-    assert cells[2] == ["nearfar", "200 (100 to 300)", "", "900", "2", "0.6"]
-    assert cells[3] == ["peer", "75 (50 to 100)", "2.50 x (2 to 3)", "900", "2", "-"]
-    assert cells[4] == ["gone", "-", "-", "-", "-", "-"]
-
-
-def test_a_table_of_one_has_no_ratios():
-    assert "faster" not in tables.speed_table([Result("nearfar", [run(1.0)])])
-
-
-def test_details_and_quality_tables():
-    result = Result(
-        "nearfar", [run(1.0, details={"growth in percent": 2.0}), run(1.0, details={"growth in percent": 4.0})]
-    )
-    assert "| nearfar: growth in percent | 3 (2 to 4) |" in tables.detail_table([result])
+def test_the_quality_table_is_paired():
     text = tables.quality_table([1, 2], [0.9, 0.8], [0.8, 0.8], ("nearfar", "Trainer"))
     assert "| 1    | 0.9000  | 0.8000  | +0.1000          |" in text
     assert "+0.0500 ± 0.0500" in text
@@ -151,44 +134,47 @@ def test_contenders_share_model_texts_batch_and_seed(bench, name):
         assert len({contender.job[key] for contender in contenders}) == 1
 
 
-def test_contenders_take_turns_and_a_failure_is_reported(bench):
+def measured(name: str, comparison: Comparison, bench: Bench, rounds: int = 1) -> tuple[list[dict[str, object]], bool]:
+    """The lines of a comparison whose workers are not started, and whether it is complete."""
+    found: list[dict[str, object]] = []
+    complete = compare.compare(name, comparison, bench, Plan(rounds, rounds, seconds=0.0, busy=True), found.append)
+    return found, complete
+
+
+def test_a_failure_costs_the_turns_that_are_left_and_is_written_down(bench):
     def contenders(_bench):
         yield Contender("nearfar", "train_nearfar", {"speed": 20.0})
         yield Contender("unlucky", "finetune_trainer", {"broken": True})
         yield Contender("peer", "finetune_trainer", {"speed": 5.0})
 
-    text, complete = compare.compare("finetune", Comparison("a test", contenders), bench, 2)
-    assert bench.asked == ["nearfar", "unlucky", "peer", "nearfar", "peer"]
+    found, complete = measured("finetune", Comparison("a test", contenders), bench, 2)
     assert not complete
-    assert "Failed: unlucky: the worker ended with 1: out of luck" in text
-    assert "4 x (4 to 4)" in text
+    assert bench.asked.count("unlucky") == 1
+    assert bench.asked.count("peer") == bench.asked.count("nearfar") == 2
+    [failure] = lines.of_kind(found, "failure")
+    assert failure["why"] == "unlucky: the worker ended with 1: out of luck"
 
 
-def test_the_share_of_the_matrix_rate(bench):
-    job = {"tokens_per_text": 20.0, "weights": 1_000_000}
-    standing = [
-        (Contender(OURS, "train_nearfar"), Result(OURS, [run(100.0)])),
-        (Contender("matrix products", "matmul", job),
-         Result("matrix products", [{"details": {"fp32 GFLOP/s": 48.0, "bf16 GFLOP/s": 24.0}}])),
-    ]  # fmt: skip
-    [text] = COMPARISONS["matmul"].finish(bench, standing)
-    assert "12 GFLOP/s, 25 % of the machine's measured fp32 rate." in text
-    assert "50 % of the machine's measured bf16 rate (which it has no units for)" in text
+def test_the_share_of_the_matrix_rate():
+    details = {"fp32 GFLOP/s": 48.0, "bf16 GFLOP/s": 24.0, "tokens_per_text": 20.0, "weights": 1_000_000}
+    [text] = training.share({OURS: [run(100.0)], "matrix products": [run(1.0, details=details)]})
+    assert "12 GFLOP/s, 25 % of the fp32 matrix products measured here (48 GFLOP/s)." in text
+    assert "50 % of the bf16 matrix products" in text
+    assert training.share({OURS: [run(100.0)]}) == []
 
 
-def test_distances_are_from_the_default_peer(bench, tmp_path):
+def test_distances_are_from_the_default_peer_on_the_texts_that_both_embedded(bench):
     import numpy as np
 
     contenders = list(COMPARISONS["embed"].contenders(bench))
     for contender in contenders:
         np.save(contender.job["vectors"], np.eye(3, dtype=np.float32) * 2)
-    np.save(contenders[0].job["vectors"], np.asarray([[1, 0, 0], [0, 1, 0], [0, 1, 1]], dtype=np.float32))
-    standing = [(contender, Result(contender.name, [run(1.0, quality={})])) for contender in contenders]
-    COMPARISONS["embed"].finish(bench, standing)
-    found = [result.values("1 - cosine, at most", "quality")[0] for _, result in standing]
-    assert found == pytest.approx([1 - 0.5**0.5, *[0] * (len(standing) - 1)])
-    means = [result.values("1 - cosine, mean", "quality")[0] for _, result in standing]
-    assert means == pytest.approx([(1 - 0.5**0.5) / 3, *[0] * (len(standing) - 1)])
+    np.save(contenders[0].job["vectors"], np.asarray([[1, 0, 0], [0, 1, 0], [0, 1, 1], [9, 9, 9]], dtype=np.float32))
+    found = {line["contender"]: line["quality"] for line in COMPARISONS["embed"].finish(bench, contenders)}
+    assert set(found) == {contender.name for contender in contenders}
+    assert found[OURS]["1 - cosine, at most"] == pytest.approx(1 - 0.5**0.5)
+    assert found[OURS]["1 - cosine, mean"] == pytest.approx((1 - 0.5**0.5) / 3)
+    assert found["sentence-transformers bf16"] == {"1 - cosine, mean": 0.0, "1 - cosine, at most": 0.0}
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -205,14 +191,6 @@ def test_no_recipe_leaves_objective_rate_or_batch_to_the_data(bench, name, bf16)
             assert recipe.batches.shuffle in ("file-order", "random")
 
 
-def test_a_comparison_of_pairs_counts_pairs(bench):
-    text, complete = compare.compare("pairs", COMPARISONS["pairs"], bench, 1)
-    assert complete
-    assert "| pairs/s |" in text
-    assert "texts/s" not in text
-    assert bench.asked == [OURS, "sentence-transformers"]
-
-
 @pytest.mark.parametrize("name", ["pairs", "raw"])
 def test_where_bf16_is_fast_pairs_are_trained_in_both_precisions_by_both(bench, name):
     bench.bf16 = True
@@ -226,24 +204,6 @@ def test_where_bf16_is_fast_pairs_are_trained_in_both_precisions_by_both(bench, 
     }  # fmt: skip
 
 
-def test_the_cost_is_measured_against_the_base_turn_by_turn():
-    """Ratios and differences of the same turn: here neither is that of the medians."""
-    plain, huge = Contender("plain", "train_nearfar"), Contender("huge", "train_nearfar", base="plain")
-    other, slow = Contender("other", "train_nearfar"), Contender("slow", "train_nearfar", base="other")
-    standing = [
-        (plain, Result("plain", [run(100.0), run(300.0), run(90.0)])),
-        (huge, Result("huge", [run(50.0, peak_rss_mb=1000.0), run(100.0, peak_rss_mb=1300.0), None])),
-        (other, Result("other", [None, None, None])),
-        (slow, Result("slow", [run(10.0, quality={"loss": 0.5})] * 3)),
-    ]
-    lines = own.cost_table(standing).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0] == ["contender", "texts/s", "time a text", "peak MB", "more MB", "threads", "loss"]
-    assert cells[2] == ["plain", "100 (90 to 300)", "", "900", "", "2", "-"]
-    assert cells[3] == ["huge", "75 (50 to 100)", "2.50 x (2 to 3)", "1,150", "250 (100 to 400)", "2", "-"]
-    assert cells[5] == ["slow", "10 (10 to 10)", "-", "900", "-", "2", "0.5"]
-
-
 def test_triple_entropy_is_measured_against_cross_entropy_on_the_same_batches(bench):
     contenders = list(COMPARISONS["triple-entropy"].contenders(bench))
     by_name = {contender.name: contender for contender in contenders}
@@ -254,7 +214,8 @@ def test_triple_entropy_is_measured_against_cross_entropy_on_the_same_batches(be
         plain = by_name[contender.base].job
         assert "objective" not in plain
         assert plain == {key: value for key, value in contender.job.items() if key != "objective"}
-        assert len(read_rows(plain["train"])) == (plain["warm"] + 4) * plain["batch"]
+        assert contender.amount == by_name[contender.base].amount == "count"
+        assert plain["count"] == contender.grain == 4 * plain["batch"]
 
 
 @pytest.mark.parametrize(("quick", "texts"), [(True, 2_048), (False, 8_192)])
@@ -271,19 +232,22 @@ def test_the_huge_batch_has_the_timed_pairs_of_the_small_ones(bench, quick, text
     assert huge.job["warm"] == 0
 
 
-def test_the_watch_times_and_weighs():
-    watch = Watch([1, 3])
+@pytest.mark.parametrize(("warm", "seconds"), [(1, 19.0), (2, 12.0), (0, 20.0)])
+def test_the_watch_times_the_steps_after_the_warm_up_and_weighs(monkeypatch, warm, seconds):
+    times = iter([0.0, 99.0, 100.0, 107.0, 119.0])
+    monkeypatch.setattr(machine.Activity, "now", classmethod(lambda cls: cls(next(times), 0.0, 0.0)))
+    watch = Watch([1, 3], warm)
+    watch.begin(3)
     for step in (1, 2, 3):
         watch.step({"step": step, "steps": 3, "loss": 1.0, "seconds": 10.0 * step})
-    watch.ends, watch.memory = [100.0, 107.0, 119.0], {1: 200.0, 3: 220.0}
-    assert watch.seconds(1) == 19.0
-    assert watch.seconds(2) == 12.0
-    assert watch.seconds(0) == 30.0
+    watch.memory = {1: 200.0, 3: 220.0}
+    assert watch.clock.seconds == seconds
     assert watch.growth() == {
         "MB after 1 steps": 200.0, "MB after 3 steps": 220.0, "growth in percent": pytest.approx(10.0)
     }  # fmt: skip
     assert watch.peak > 0
-    assert Watch([]).growth() == {}
+    watch.memory = {}
+    assert watch.growth() == {}
 
 
 @pytest.mark.parametrize("name", ["long-run", "memory"])
@@ -297,20 +261,25 @@ def test_memory_is_weighed_early_and_at_the_last_step(bench, name):
     assert recipe.training.epochs * len(read_rows(contender.job["train"])) > 5_000 * contender.job["batch"]
 
 
-def test_the_paired_scores_of_all_seeds_are_printed(bench):
+@pytest.mark.parametrize(
+    ("name", "peer", "metric"),
+    [("finetune", "Trainer", "f1_macro"), ("pairs", "sentence-transformers", "spearman"), ("long-256", "Trainer", "f1_macro")],
+)  # fmt: skip
+def test_both_tools_are_trained_on_every_seed(bench, name, peer, metric):
+    """On the same rows, with the same rate, warm-up and decay, from the same encoder."""
     bench.quality, bench.seeds = True, 3
-    text, complete = compare.compare("finetune", COMPARISONS["finetune"], bench, 1)
+    found, complete = measured(name, COMPARISONS[name], bench)
     assert complete
-    assert bench.asked[-6:] == [OURS, "Trainer"] * 3
-    lines = text[text.index("F1 (macro)") :].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert cells[0] == ["seed", OURS, "Trainer", "difference"]
-    assert cells[2:] == [
-        ["1", "0.1500", "0.1000", "+0.0500"],
-        ["2", "0.2500", "0.2000", "+0.0500"],
-        ["3", "0.3500", "0.3000", "+0.0500"],
-        ["mean", "0.2500", "0.2000", "+0.0500 ± 0.0000"],
-    ]
+    assert bench.asked[-6:] == [OURS, peer] * 3
+    scores = [line for line in lines.of_kind(found, "quality") if line["seed"]]
+    assert [line["seed"] for line in scores] == [1, 1, 2, 2, 3, 3]
+    assert COMPARISONS[name].quality.metric == metric
+    ours, theirs = COMPARISONS[name].quality.trainings(bench)
+    assert (
+        theirs.job["arguments"]["learning_rate"]
+        == build_recipe(recipe_of({**ours.job, "seed": 1}), where="test").training.learning_rate
+    )
+    assert {key: value for key, value in theirs.job.items() if key != "arguments"} == ours.job
 
 
 @pytest.fixture
@@ -318,7 +287,12 @@ def folder(tmp_path):
     """A data folder with scored pairs and questions."""
     pairs = [{"text_a": f"a {score}", "text_b": f"b {score}", "score": score / 2} for score in range(11)]
     questions = [{"text": f"what is {number} ?", "label": f"c{number % 6}"} for number in range(12)]
-    for name, rows in (("stsb/train", pairs), ("stsb/dev", pairs[:3]), ("trec/train", questions)):
+    for name, rows in (
+        ("stsb/train", pairs),
+        ("stsb/dev", pairs[:3]),
+        ("trec/train", questions),
+        ("imdb/train_sample5k", questions),
+    ):
         path = tmp_path / f"{name}.jsonl.gz"
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path, "wt", encoding="utf-8") as file:
@@ -339,6 +313,30 @@ def test_pairs_and_questions_come_from_the_data_folder(folder):
     found, name = sources.questions(texts)
     assert name == "TREC"
     assert len({row["label"] for row in found}) == 6
+    found, name = sources.reviews(texts)
+    assert name == "IMDb reviews"
+    assert len(found) == 12
+
+
+def test_without_the_data_folder_reviews_are_long_texts_of_the_sample(tmp_path):
+    for split in ("train", "test"):
+        found, name = sources.reviews(Texts(tmp_path, seed=1), split)
+        assert "no IMDb" in name
+        assert len(found) >= 16
+        assert {len(row["text"].split()) for row in found} == {230}
+        assert len({row["label"] for row in found}) > 1
+
+
+def test_every_block_of_a_balanced_order_has_the_same_lengths():
+    rows = [{"text": "word " * (1 + number % 50), "label": "a"} for number in range(1_000)]
+    found = balanced(rows, 100, seed=1)
+    assert sorted(found, key=str) == sorted(rows, key=str)
+    means = [
+        sum(len(row["text"].split()) for row in found[start : start + 100]) / 100 for start in range(0, 1_000, 100)
+    ]
+    assert max(means) - min(means) < 0.6
+    assert found[:100] != sorted(found[:100], key=lambda row: len(row["text"]))
+    assert balanced(rows[:5], 100, seed=1) != []
 
 
 def test_plain_texts_have_no_labels_and_come_from_the_data_folder(folder, tmp_path):
@@ -421,6 +419,20 @@ def test_a_worker_speaks_in_its_last_line():
         parse("no json", "", 0, "it")
 
 
+def test_few_labels_are_a_csv_file_of_64_texts_for_both(bench):
+    import csv
+
+    ours, quick, theirs = COMPARISONS["few-labels"].contenders(bench)
+    file = next(word for word in ours.job["words"] if word.endswith(".csv"))
+    with open(file, encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))
+    assert len(rows) == 64
+    assert len({row["label"] for row in rows}) == 8
+    assert file in theirs.job["words"]
+    assert quick.job["words"] == [*ours.job["words"], "--no-estimate"]
+    assert {one.worker for one in (ours, quick, theirs)} == {"cold_start"}
+
+
 def test_processors_are_told_apart():
     text = "model name\t: A Chip\nflags\t\t: fpu avx2 amx_tile amx_bf16 sse\n"
     name, flags = machine.parse_cpuinfo(text)
@@ -432,24 +444,40 @@ def test_processors_are_told_apart():
 
 
 def test_a_busy_machine_is_refused(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(machine, "load", lambda: 64.0 * machine.cores())
+    monkeypatch.setattr(machine, "watch", lambda: (0.5, 0.0))
     out = tmp_path / "results.md"
     assert compare.main(["--out", str(out)]) == 2
-    assert "--busy" in capsys.readouterr().err
+    assert "others used 50% of the cores: somebody computes here" in capsys.readouterr().err
     assert not out.exists()
 
 
-def test_a_run_is_appended_with_the_machine(monkeypatch, capsys, tmp_path, bench):
+@pytest.fixture
+def quiet(monkeypatch, bench):
     monkeypatch.setattr(compare, "start", lambda *_, **__: bench)
+    monkeypatch.setattr(machine, "watch", lambda: (0.0, 0.0))
+
+
+def test_a_run_is_written_as_lines_and_as_a_page(quiet, capsys, tmp_path, bench):
     out = tmp_path / "results.md"
-    out.write_text("# Results\n\nbefore\n", encoding="utf-8")
-    assert compare.main(["--busy", "--quick", "--only", "finetune", "--repeats", "2", "--out", str(out)]) == 0
-    text = out.read_text(encoding="utf-8")
-    assert text.startswith("# Results\n\nbefore\n\n## 20")
-    assert "- processor: " in text
-    assert "- load average at start: " in text
-    assert "### finetune: " in text
-    assert text.strip() in f"# Results\n\nbefore\n{capsys.readouterr().out}"
+    command = ["--quick", "--only", "finetune", "--only", "pairs", "--repeats", "2", "--out", str(out)]
+    assert compare.main(command) == 0
+    found = lines.read(tmp_path / "results.jsonl")
+    assert {line["comparison"] for line in found} == {"finetune", "pairs"}
+    assert len({line["run"] for line in found}) == 1
+    assert all(line["kept"] for line in lines.of_kind(found, "turn"))
+    assert out.read_text(encoding="utf-8") == results_page.page(found)
+    printed = capsys.readouterr().out
+    assert "### finetune: " in printed
+    assert "| pairs/s |" in printed
+    assert "A quick trial" in printed
+
+
+def test_a_trial_without_a_file_leaves_none(quiet, monkeypatch, tmp_path):
+    page = tmp_path / "RESULTS.md"
+    monkeypatch.setattr(results_page, "PAGE", page)
+    assert compare.main(["--quick", "--only", "pairs", "--repeats", "1"]) == 0
+    assert not page.exists()
+    assert not results_page.lines_file(page).exists()
 
 
 def test_the_list_names_every_comparison(capsys):

@@ -62,32 +62,40 @@ def test_class_names_are_compared_on_the_draws_that_have_both():
     assert readme.class_names(named[:1], plain) == ""
 
 
-SECTION = """## {date} 00:00 UTC
+HEADER = {
+    "kind": "turn", "processor": "One, 2 cores; avx2", "memory_gb": 24, "versions": {}, "commit": "abc",
+    "threads_asked": None, "quick": False, "texts": "SST-2", "comparison": "embed", "base": None, "kept": True, "why": "",
+    "quality": {},
+}  # fmt: skip
 
-- processor: One, 2 cores
-- versions: torch 2
 
-### embed: texts to vectors with MiniLM
-
-{remark}
-
-| contender             | texts/s          | nearfar is faster by |
-|-----------------------|-----------------:|---------------------:|
-| nearfar               | {rate} (1 to 9)  |                      |
-| sentence-transformers | 200              | 2 x                  |
-"""
+def turns(
+    day: int, ours: float, *, busy: bool = False, theirs: tuple[float, ...] = (200.0,) * 3
+) -> list[dict[str, object]]:
+    shared = {
+        **HEADER,
+        "run": f"2026-01-0{day}T00:00:00+00:00",
+        "busy": busy,
+        "processor": f"Chip {day}, 2 cores; avx2",
+    }
+    found = [{**shared, "kind": "notes", "contenders": ["nearfar", "sentence-transformers"], "notes": []}]
+    for number, rate in enumerate(theirs, start=1):
+        for name, speed in (("nearfar", ours), ("sentence-transformers", rate)):
+            found.append({**shared, "contender": name, "round": number, "texts_per_second": speed})
+    return found
 
 
 def test_speeds_are_those_of_the_latest_undisturbed_run():
-    text = "\n".join(
-        SECTION.format(date=f"2026-01-0{day}", rate=rate, remark=remark)
-        for day, rate, remark in ((1, 300, "One turn."), (2, 400, "One turn."), (3, 50, "One turn, beside other work."))
-    )
-    found = readme.latest(text, "embed")
-    assert found.date == "2026-01-02"
-    assert found.rows["nearfar"][0] == "400 (1 to 9)"
-    with pytest.raises(SystemExit, match="no section of 'pairs'"):
-        readme.latest(text, "pairs")
+    text = readme.speed([*turns(1, 300.0), *turns(2, 400.0), *turns(3, 50.0, busy=True)])
+    assert "| Compute embeddings | 400 texts/s | 200 texts/s, sentence-transformers | 2.00 x (2.00 to 2.00) |" in text
+    assert "300" not in text
+    assert "Chip 2, 2 cores, avx2; 2026-01-02." in text
+
+
+def test_a_ratio_that_is_not_known_well_is_not_quoted():
+    text = readme.speed(turns(1, 300.0, theirs=(100.0, 200.0, 300.0)))
+    assert "|" not in text
+    assert "benchmarks/RESULTS.md" in text
 
 
 # Picture

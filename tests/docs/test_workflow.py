@@ -63,8 +63,9 @@ def test_the_hosted_ci_calls_make_targets_only():
 
 def test_make_pages_writes_every_generated_page():
     """Each command exists and prints the page that it is redirected to."""
-    *commands, readme, defaults = recipe("pages")
-    assert readme == "python -m benchmarks.readme"  # tests/benchmarks compares what these two write
+    *commands, results, readme, defaults = recipe("pages")
+    assert results == "python -m benchmarks.results_page"
+    assert readme == "python -m benchmarks.readme"  # tests/benchmarks compares what these three write
     assert defaults == "python -m benchmarks.defaults page"
     written = [command.split(" > ") for command in commands]
     assert [page for _, page in written] == [
