@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from nearfar.errors import OutputError
 
@@ -228,6 +228,36 @@ def check_writable(folder: Path, out: Path) -> None:
 def unwritable(out: Path, cause: OSError) -> OutputError:
     """The message for a place that cannot be written to."""
     return OutputError(f"{out}: nothing can be written there: {cause.strerror}. Choose another --out.")
+
+
+def scratch_folder() -> str:
+    """Where files go that a run needs for itself: TMPDIR, or else /var/tmp, since /tmp is memory on many machines."""
+    chosen = os.environ.get("TMPDIR")
+    return chosen or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir())  # noqa: S108
+
+
+def scratch_file() -> IO[bytes]:
+    """A file without a name, which the system removes with the process."""
+    try:
+        return cast(IO[bytes], tempfile.TemporaryFile(dir=scratch_folder()))
+    except OSError as cause:
+        raise OutputError(
+            f"{scratch_folder()}: no file can be made there: {cause.strerror}. Set TMPDIR to a folder with room."
+        ) from cause
+
+
+@contextmanager
+def scratch_errors(what: str) -> Iterator[None]:
+    """Turn a full disk, while ``what`` is written to a scratch file, into a message."""
+    try:
+        yield
+    except OSError as cause:
+        if not is_full(cause):
+            raise
+        raise OutputError(
+            f"{scratch_folder()}: {what} could not be written: there is no room left. Make room, or set TMPDIR to a "
+            "folder on a larger disk."
+        ) from cause
 
 
 def existing_parent(path: Path) -> Path:

@@ -8,7 +8,7 @@ from nearfar.data.readers import Stream, columns_of, read, rows
 from nearfar.data.records import Layout, Records
 from nearfar.data.row_types import RowType, row_type_of
 from nearfar.data.sources import samples
-from nearfar.data.splits import SIZES, folds, holdout, limit, per_class
+from nearfar.data.splits import SIZES, folds, held_out, holdout, limit, per_class
 from nearfar.data.targets import (
     contradictions,
     contradictions_message,
@@ -39,6 +39,7 @@ __all__ = [
     "folds",
     "fractions",
     "grades_of",
+    "held_out",
     "holdout",
     "limit",
     "named_splits",

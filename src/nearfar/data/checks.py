@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.data.readers import problems_of, read_table
-from nearfar.data.records import Layout, Records, Shape, Target
+from nearfar.data.records import Layout, Records, Shape, Target, normalized
 from nearfar.data.targets import contradictions, contradictions_message, queries_without_positive, target_problems
 from nearfar.errors import DataError, Problem, counted, shorten, unit_of
 
@@ -150,25 +150,29 @@ def compare(
         problems.extend(_unknown_labels(train, other, role))
     notes: list[str] = []
     if train.shape == other.shape == "ranking":
-        asked, other_asked = ([query for query, _ in each.normalized_texts()] for each in (train, other))
+        asked, other_asked = (map(normalized, each.texts[0]) for each in (train, other))
         notes += _leakage(train, other, asked, other_asked, f"{role} query", f"{role} queries")
-    notes += _leakage(train, other, train.split_keys(), other.split_keys(), f"{role} row")
+    notes += _leakage(train, other, train.iter_split_keys(), other.iter_split_keys(), f"{role} row")
     return problems, notes
 
 
 def _leakage(
     train: Records,
     other: Records,
-    train_keys: Sequence[Hashable],
-    other_keys: Sequence[Hashable],
+    train_keys: Iterable[Hashable],
+    other_keys: Iterable[Hashable],
     thing: str,
     things: str | None = None,
 ) -> list[str]:
     """A note on dev or test texts that are in the training data; queries, given in the plural, count once."""
-    first = dict(zip(reversed(train_keys), reversed(train.lines), strict=True))  # the first line of each
     pairs = list(zip(other_keys, other.lines, strict=True))
     if things is not None:
         pairs = list(dict(reversed(pairs)).items())
+    asked = {key for key, _ in pairs}
+    first: dict[Hashable, int] = {}  # the first line of each; there may be very many training rows
+    for key, line in zip(train_keys, train.lines, strict=True):
+        if key in asked:
+            first.setdefault(key, line)
     shared = sorted((line, first[key]) for key, line in pairs if key in first)
     if not shared:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nearfar.data.readers import Invalid, read
@@ -16,7 +16,7 @@ class Corpus:
     """Single texts, with their ids where the file has ids."""
 
     texts: list[str]
-    ids: list[str] | None
+    ids: Sequence[str] | None
     source: str
     notes: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ def read_queries(
     return Corpus(list(records.texts[0]), records.queries, source, records.notes)
 
 
-def _distinct(records: Records, ids: list[str] | None) -> Corpus:
+def _distinct(records: Records, ids: Sequence[str] | None) -> Corpus:
     texts = records.texts[0]
     if ids is None:
         return Corpus(list(dict.fromkeys(texts)), None, records.source, records.notes)

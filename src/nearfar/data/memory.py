@@ -7,6 +7,7 @@ in files. What is wrong is reported with the row, counted from 1, in place of a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -73,6 +74,7 @@ def read_memory(
             raise DataError(problems)
         return data
     issues = Issues(name)
+    layout = replace(layout, disk=layout.disk is True)
     return checked(
         check_rows(name, _rows(data, layout.columns, issues), layout, need, issues), invalid=invalid, need=need
     )

@@ -104,7 +104,25 @@ def read_table(source: str, layout: Layout, *, base: Path | None, need: Need) ->
     """The records of a source with all problems; raises DataError only if there is no such source."""
     located = locate(source, base)
     issues = Issues(source)
+    layout = replace(layout, disk=is_large(located) if layout.disk == "auto" else layout.disk)
     return check_rows(source, rows_of(located, layout, issues), layout, need, issues)
+
+
+ON_DISK = 300_000_000
+"""Bytes of a file from which on its rows are kept on disk; compressed ones count threefold."""
+
+
+def is_large(source: DataSource) -> bool:
+    """Whether the rows of a source are kept on disk where that is left open: those of large files are."""
+    if source.path is None:
+        return False
+    files = [source.path] if source.path.is_file() else source.path.rglob("*.arrow")
+    try:
+        size = sum(file.stat().st_size for file in files)
+    except OSError:  # reported where it is read
+        return False
+    packed = source.format == "parquet" or source.path.suffix.lower() == ".gz"
+    return size * (3 if packed else 1) >= ON_DISK
 
 
 def problems_of(table: Table, invalid: Invalid) -> list[Problem]:

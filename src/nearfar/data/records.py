@@ -1,4 +1,4 @@
-"""Rows in memory: texts, pairs or triplets, their labels or scores, and the line of each row in its file."""
+"""Rows in memory or on disk: texts, pairs or triplets, their labels or scores, and the line of each row in its file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+import numpy as np
+
+from nearfar.data.disk_columns import picked
 from nearfar.data.limits import MAX_CHARS, Limits
 from nearfar.errors import SettingError, unit_of
 
@@ -52,6 +55,8 @@ class Layout:
     """The most characters of a text, a cell or a line."""
     large: bool = False
     """Whether sources are read whatever their size."""
+    disk: bool | Literal["auto"] = False
+    """Whether checked rows are kept on disk; ``auto``: those of large sources are."""
 
     @property
     def limits(self) -> Limits:
@@ -76,30 +81,30 @@ class Layout:
 class Records:
     """Checked rows: every text is a non-empty string, every score is finite."""
 
-    texts: tuple[list[str], ...]
+    texts: tuple[Sequence[str], ...]
     """One column for single texts, two for pairs (left, right) and for ranking (query, document), three for
     triplets (anchor, positive, negative)."""
-    labels: list[str] | None
+    labels: Sequence[str] | None
     """The class name of each row."""
-    scores: list[float] | None
+    scores: Sequence[float] | None
     """The score of each row; for ranking its relevance, which is at least 0."""
-    lines: list[int]
+    lines: Sequence[int]
     """The 1-based line of each row in its file; the row number for formats without lines."""
     source: str
     """The source as the user wrote it."""
     notes: tuple[str, ...] = ()
     """What users should know: blank lines skipped, rows dropped, a delimiter guessed."""
-    queries: list[str] | None = None
+    queries: Sequence[str] | None = None
     """The query id of each row, for ranking and files of queries."""
-    documents: list[str] | None = None
+    documents: Sequence[str] | None = None
     """The document id of each row, for ranking and corpora."""
     scale: tuple[float, float] | None = None
     """The lowest and the highest score or grade that there can be; None: :func:`nearfar.data.score_range` finds it."""
     relevant: float | None = None
     """The lowest grade of a relevant document, for ranking; None: any above the lowest grade is."""
-    label_sets: list[tuple[str, ...]] | None = None
+    label_sets: Sequence[tuple[str, ...]] | None = None
     """The labels of each row where a row has several (multi-label), each once; none is legal."""
-    weights: list[float] | None = None
+    weights: Sequence[float] | None = None
     """How much each row counts in training; None: all the same."""
 
     def __post_init__(self) -> None:
@@ -133,7 +138,7 @@ class Records:
         """Whether rows have labels, one each or several."""
         return self.labels is not None or self.label_sets is not None
 
-    def row_labels(self) -> list[tuple[str, ...]]:
+    def row_labels(self) -> Sequence[tuple[str, ...]]:
         """The labels of each row as a tuple, whether rows have one each, several or none.
 
         >>> Records((["a", "b"],), ["x", "y"], None, [1, 2], "f.csv").row_labels()
@@ -156,10 +161,10 @@ class Records:
         >>> Records((["a", "b"],), ["x", "y"], None, [1, 2], "f.csv").take([1]).texts
         (['b'],)
         """
-        chosen = list(indices)
+        chosen = np.fromiter(indices, dtype=np.int64) if not isinstance(indices, np.ndarray) else indices
 
-        def pick(column: list[T]) -> list[T]:
-            return [column[index] for index in chosen]
+        def pick(column: Sequence[T]) -> Sequence[T]:
+            return picked(column, chosen)
 
         return replace(
             self,
@@ -227,10 +232,14 @@ class Records:
         >>> Records((["b", "A"], ["a", "B"]), None, None, [1, 2], "f.csv").split_keys()
         [('a', 'b'), ('a', 'b')]
         """
-        keys = self.normalized_texts()
+        return list(self.iter_split_keys())
+
+    def iter_split_keys(self) -> Iterator[tuple[str, ...]]:
+        """The same, one after the other."""
+        keys = zip(*(map(normalized, column) for column in self.texts), strict=True)
         if self.shape in ("texts", "ranking"):
             return keys
-        return [(left, right) if left <= right else (right, left) for left, right, *_ in keys]
+        return ((left, right) if left <= right else (right, left) for left, right, *_ in keys)
 
 
 def normalized(text: str) -> str:

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nearfar.data.disk_columns import first_rows
 from nearfar.data.records import Records, normalized
 from nearfar.data.targets import queries_without_positive
 from nearfar.errors import DataError, Problem, SettingError, counted
 from nearfar.seeds import generator
 
 _BINS = 10
+Places = NDArray[np.int64]
 
 SIZES = {"S": 1_000, "M": 4_000, "L": 10_000, "XL": None}
 """Limits by name, as in the TripleEntropy paper; the last one is all rows."""
@@ -30,38 +34,52 @@ def holdout(records: Records, fraction: float, *, seed: int, name: str = "dev") 
 
     Every class keeps at least one of the remaining rows, so a class of one row is not split.
     """
+    held = held_out(records, fraction, seed=seed, name=name)
+    return np.flatnonzero(~held).tolist(), np.flatnonzero(held).tolist()
+
+
+def held_out(records: Records, fraction: float, *, seed: int, name: str = "dev") -> NDArray[np.bool_]:
+    """(n,) the same: whether a row is in the holdout set."""
     if not 0 < fraction < 1:  # also refuses NaN
         raise SettingError(f"the {name} share must lie between 0 and 1, both excluded, not {fraction!r}; try 0.1")
     strata = _strata(records)
-    labels = records.row_labels()
-    remaining = Counter(label for row in labels for label in row)
+    remaining = Counter(records.labels or (label for row in records.label_sets or () for label in row))
     rows_left = len(records)
-    held: list[int] = []
+    held = np.zeros(len(records), dtype=bool)
+
+    def classes_of(group: Sequence[int]) -> Counter[str]:
+        if records.label_sets is not None:
+            return Counter(label for row in group for label in records.label_sets[row])
+        return Counter() if records.labels is None else Counter(records.labels[row] for row in group)
 
     def can_go(group: Sequence[int]) -> bool:
         """Whether every class of the group keeps a row, and there is one at all."""
-        leaving = Counter(label for row in group for label in labels[row])
+        leaving = classes_of(group)
         return rows_left > len(group) and all(remaining[label] > number for label, number in leaving.items())
 
     quotas = _apportion(max(1, round(fraction * len(records))), _sizes(strata))
-    drawn = _shuffled(_groups(records), strata, seed, "share", name)
-    for stratum, groups in drawn.items():
+    groups = _groups(records)
+    drawn = _shuffled(groups.firsts, strata, seed, "share", name)
+    for stratum, members in drawn.items():
         quota = quotas[stratum]
-        for group in groups:
+        for number in members:
+            if not quota:
+                break
+            group = groups[number]
             if len(group) <= quota and can_go(group):
                 quota -= len(group)
-                held.extend(group)
+                held[group] = True
                 rows_left -= len(group)
-                remaining.subtract(label for row in group for label in labels[row])
-    if not held:  # no class is large enough for its quota: take the smallest group that is possible
-        possible = [group for groups in drawn.values() for group in groups if can_go(group)]
+                remaining.subtract(classes_of(group))
+    if not held.any():  # no class is large enough for its quota: take the smallest group that is possible
+        every = (groups[number] for members in drawn.values() for number in members)
+        possible = [group for group in every if can_go(group)]
         if not possible:
             message = f"no {name} share can be taken from {counted(len(records), 'row')}"
             remedy = f"Add rows, or name a {name} file."
             raise _error(records, f"{message}: every class would lose its last row", remedy)
-        held = min(possible, key=len)
-    chosen = set(held)
-    return [row for row in range(len(records)) if row not in chosen], sorted(chosen)
+        held[min(possible, key=len)] = True
+    return held
 
 
 def folds(records: Records, k: int, *, seed: int, every_class: bool = True) -> list[tuple[list[int], list[int]]]:
@@ -79,9 +97,11 @@ def folds(records: Records, k: int, *, seed: int, every_class: bool = True) -> l
         raise _error(records, message, "Add rows, or ask for fewer folds.")
     fold_of = [0] * len(records)
     total = [0] * k
-    for members in _shuffled(groups, _strata(records), seed, "folds").values():
+    for members in _shuffled(groups.firsts, _strata(records), seed, "folds").values():
         inside = [0] * k
-        for group in sorted(members, key=len, reverse=True):  # large ones first, small ones even out
+        for group in sorted(
+            (groups[number] for number in members), key=len, reverse=True
+        ):  # large ones first, small ones even out
             fold = min(range(k), key=lambda each: (inside[each], total[each], each))
             inside[fold] += len(group)
             total[fold] += len(group)
@@ -110,8 +130,8 @@ def limit(records: Records, n: int, *, seed: int) -> list[int]:
         return _whole_queries(records, strata, n, seed)
     sizes = _sizes(strata)
     quotas = _apportion(n, sizes, least=1 if n >= len(sizes) else 0)
-    drawn = _shuffled([[row] for row in range(len(records))], strata, seed, "limit")
-    return sorted(group[0] for stratum, groups in drawn.items() for group in groups[: quotas[stratum]])
+    drawn = _shuffled(np.arange(len(records)), strata, seed, "limit")
+    return _sorted(rows[: quotas[stratum]] for stratum, rows in drawn.items())
 
 
 def per_class(records: Records, n: int, *, seed: int) -> list[int]:
@@ -123,8 +143,14 @@ def per_class(records: Records, n: int, *, seed: int) -> list[int]:
     if records.labels is None:
         message = "rows cannot be taken for each class: there are no labels"
         raise _error(records, message, "Name the column with data.label (--label).")
-    drawn = _shuffled([[row] for row in range(len(records))], records.labels, seed, "per_class")
-    return sorted(group[0] for groups in drawn.values() for group in groups[:n])
+    drawn = _shuffled(np.arange(len(records)), records.labels, seed, "per_class")
+    return _sorted(rows[:n] for rows in drawn.values())
+
+
+def _sorted(parts: Iterable[Places]) -> list[int]:
+    """The rows of all parts, rising."""
+    rows: list[int] = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *parts])).tolist()
+    return rows
 
 
 def _per_label(label_sets: Sequence[tuple[str, ...]], n: int, seed: int) -> list[int]:
@@ -143,32 +169,50 @@ def _per_label(label_sets: Sequence[tuple[str, ...]], n: int, seed: int) -> list
     return sorted(taken)
 
 
-def _groups(records: Records) -> list[list[int]]:
-    """Rows that must stay together (union-find): equal texts and, with query ids, equal queries."""
-    ties: list[Sequence[Hashable]] = [records.split_keys()]
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Rows that must stay together, group by group, in the order of their first rows."""
+
+    rows: Places
+    bounds: Places
+
+    @property
+    def firsts(self) -> Places:
+        """The first row of each group."""
+        return self.rows[self.bounds[:-1]]
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, number: int) -> list[int]:
+        """The rows of a group, rising."""
+        rows: list[int] = self.rows[self.bounds[number] : self.bounds[number + 1]].tolist()
+        return rows
+
+
+def _groups(records: Records) -> _Groups:
+    """Rows that must stay together: equal texts and, with query ids, equal queries."""
+    first = first_rows(map("\x1f".join, records.iter_split_keys()))  # a separator that no normalized text has
     if records.queries is not None and len(records.texts) == 2:
-        ties += [records.queries, [normalized(text) for text in records.texts[0]]]  # one query may have two ids
-    parent = list(range(len(records)))
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
 
-    def root(row: int) -> int:
-        while parent[row] != row:
-            parent[row] = row = parent[parent[row]]
-        return row
-
-    for keys in ties:
-        first_rows: dict[Hashable, int] = {}
-        for row, key in enumerate(keys):
-            one, other = root(first_rows.setdefault(key, row)), root(row)
-            parent[max(one, other)] = min(one, other)
-    groups: dict[int, list[int]] = {}
-    for row in range(len(records)):
-        groups.setdefault(root(row), []).append(row)
-    return list(groups.values())
+        ties = [first, first_rows(records.queries), first_rows(map(normalized, records.texts[0]))]
+        every = np.arange(len(records))  # one query may have two ids
+        ends = np.concatenate(ties), np.tile(every, len(ties))
+        graph = coo_array((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(len(every), len(every)))
+        _, numbers = connected_components(graph, directed=False)
+        first = np.unique(numbers, return_index=True)[1][numbers]
+    rows = np.argsort(first, kind="stable")
+    starts = np.flatnonzero(np.diff(first[rows], prepend=-1))
+    return _Groups(rows, np.append(starts, len(rows)))
 
 
 def _whole_queries(records: Records, strata: Sequence[str], n: int, seed: int) -> list[int]:
     """Queries in random order while they fit, each time from the stratum with the smallest share taken."""
-    waiting = _shuffled(_groups(records), strata, seed, "limit")
+    groups = _groups(records)
+    drawn = _shuffled(groups.firsts, strata, seed, "limit")
+    waiting = {stratum: [groups[number] for number in members] for stratum, members in drawn.items() if len(members)}
     sizes = {stratum: sum(map(len, groups)) for stratum, groups in waiting.items()}
     taken = dict.fromkeys(waiting, 0)
     chosen: list[int] = []
@@ -186,7 +230,7 @@ def _whole_queries(records: Records, strata: Sequence[str], n: int, seed: int) -
     return sorted(chosen)
 
 
-def _strata(records: Records) -> list[str]:
+def _strata(records: Records) -> Sequence[str]:
     """The stratum of each row: its class, the rarest of its labels, the bin of its score, or whether its query has a
     relevant document.
     """
@@ -210,15 +254,17 @@ def _sizes(strata: Sequence[str]) -> dict[str, int]:
     return dict(sorted(Counter(strata).items()))
 
 
-def _shuffled(groups: Sequence[list[int]], strata: Sequence[str], seed: int, *names: str) -> dict[str, list[list[int]]]:
-    """The groups of each stratum (that of their first row) in random order."""
-    shuffled: dict[str, list[list[int]]] = {stratum: [] for stratum in sorted(set(strata))}
-    for group in groups:
-        shuffled[strata[group[0]]].append(group)
-    for stratum, members in shuffled.items():
-        order = generator(seed, "data", *names, stratum).permutation(len(members))
-        shuffled[stratum] = [members[place] for place in order]
-    return shuffled
+def _shuffled(firsts: Places, strata: Sequence[str], seed: int, *names: str) -> dict[str, Places]:
+    """The numbers of the groups of each stratum (that of their first row) in random order."""
+    listed = sorted(set(strata))
+    numbers = {stratum: number for number, stratum in enumerate(listed)}
+    codes = np.fromiter((numbers[stratum] for stratum in strata), dtype=np.int64, count=len(strata))[firsts]
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(listed))))
+    return {
+        stratum: members[generator(seed, "data", *names, stratum).permutation(len(members))]
+        for stratum, members in zip(listed, parts, strict=False)
+    }
 
 
 def _apportion(total: int, sizes: Mapping[str, int], least: int = 0) -> dict[str, int]:

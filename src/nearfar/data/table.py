@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
+from array import array
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal, cast
 
+import numpy as np
+
+from nearfar.data.disk_columns import LabelWriter, TextWriter, ValueWriter, finished
 from nearfar.data.records import Layout, Records, normalized
 from nearfar.data.text_files import Row
 from nearfar.data.values import (
@@ -35,7 +39,7 @@ from nearfar.errors import counted, did_you_mean, unit_of
 
 Need = Literal["text", "label", "any"]
 Kind = Literal["label", "score", "either", "relevance", "grade"]
-Targets = tuple[list[str] | None, list[float] | None, list[tuple[str, ...]] | None]
+Targets = tuple[Sequence[str] | None, Sequence[float] | None, Sequence[tuple[str, ...]] | None]
 """Of all rows: one label each, scores, or label sets; at most one of them."""
 
 TARGETS = (
@@ -461,15 +465,16 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
         table.rows_read = columns.count()
         return table
     checker = _Checker(table, binding, layout)
-    others: dict[str, list[object]] = {
-        name: []
+    columns_of_values: dict[str, Any] = {
+        name: ValueWriter() if checker.disk else []
         for name in (binding.target, binding.query, binding.document, binding.weight, *binding.indicators)
         if name is not None
     }
     for line, values in columns.rows():
         checker.add(line, values)
-        for name, column in others.items():
+        for name, column in columns_of_values.items():
             column.append(values.get(name))
+    others: dict[str, Sequence[object]] = {name: finished(column) for name, column in columns_of_values.items()}
     table.rows_read = len(checker.lines)
     if need != "text":
         used = (*binding.texts, *others)
@@ -479,14 +484,17 @@ def check_rows(source: str, rows: Iterator[Row], layout: Layout, need: Need, iss
             issues.notes.append(f"columns that are not used: {', '.join(unused[:20])}{more}")
     labels, scores, label_sets = checker.targets(others)
     queries, documents = (checker.ids(name, others) for name in (binding.query, binding.document))
+    texts, lines = tuple(finished(column) for column in checker.texts), checker.lines
+    if checker.disk and lines and lines[-1] - lines[0] == len(lines) - 1:
+        lines = range(lines[0], lines[-1] + 1)
     records = Records(
-        checker.texts, labels, scores, checker.lines, source, queries=queries, documents=documents,
+        texts, labels, scores, lines, source, queries=queries, documents=documents,
         label_sets=label_sets, weights=checker.weights(others),
     )  # fmt: skip
     if scores is not None:
         records = replace(records, scale=layout.scale, relevant=layout.relevant if binding.ranked else None)
     if not all(checker.valid):
-        records = records.take(index for index, valid in enumerate(checker.valid) if valid)
+        records = records.take(np.flatnonzero(np.array(checker.valid, dtype=bool)))
     table.records = with_ids(records, binding, issues)
     return table
 
@@ -506,9 +514,10 @@ class _Checker:
     def __init__(self, table: Table, binding: Binding, layout: Layout) -> None:
         self.table, self.binding, self.scale = table, binding, layout.scale
         self.longest = layout.limits.line or sys.maxsize
-        self.texts: tuple[list[str], ...] = tuple([] for _ in binding.texts)
-        self.lines: list[int] = []
-        self.valid: list[bool] = []
+        self.disk = layout.disk is True
+        self.texts: tuple[Any, ...] = tuple(TextWriter() if self.disk else [] for _ in binding.texts)
+        self.lines: Any = array("q") if self.disk else []
+        self.valid: Any = bytearray() if self.disk else []
 
     def reject(self, index: int, fault: Fault, column: str, value: object) -> None:
         """Report an invalid value; the row is dropped for the first one."""
@@ -526,7 +535,7 @@ class _Checker:
         for column, name in zip(self.texts, self.binding.texts, strict=True):
             value = values.get(name)
             if is_text(value) and len(value) <= self.longest:  # type: ignore[arg-type]  # it is a string
-                column.append(value)  # type: ignore[arg-type]
+                column.append(value)
             else:
                 column.append("")
                 fault = long_text(self.longest) if is_text(value) else text_fault(value)
@@ -553,8 +562,8 @@ class _Checker:
                 f"column {name!r} has fractions, so it is read as scores; set data.label to read it as classes"
             )
         cached_label = lru_cache(maxsize=None, typed=True)(label_of)  # typed: 1, 1.0 and True are equal
-        labels: list[str] = []
-        scores: list[float] = []
+        labels: Any = LabelWriter() if self.disk else []
+        scores: Any = array("d") if self.disk else []
         for index, value in enumerate(columns[name]):
             result: str | float | Fault
             if scored:
@@ -567,13 +576,16 @@ class _Checker:
                 result = in_scale(result, self.scale)
             if isinstance(result, Fault):
                 self.reject(index, result, name, value)
-            labels.append(result if isinstance(result, str) else "")
-            scores.append(result if isinstance(result, float) else 0.0)
-        return (None, scores, None) if scored else (labels, None, None)
+            if scored:
+                scores.append(result if isinstance(result, float) else 0.0)
+            else:
+                labels.append(result if isinstance(result, str) else "")
+        return (None, scores, None) if scored else (finished(labels), None, None)
 
     def _label_sets(self, name: str, column: Sequence[object]) -> list[tuple[str, ...]]:
         """The labels of each row, from lists or from texts that a separator divides."""
-        results = [labels_of(value, self.binding.separator) for value in column]
+        known: dict[tuple[str, ...] | Fault, tuple[str, ...] | Fault] = {}  # equal ones are one, in memory
+        results = [known.setdefault(one, one) for one in (labels_of(value, self.binding.separator) for value in column)]
         for index, result in enumerate(results):
             if isinstance(result, Fault):
                 self.reject(index, result, name, column[index])
@@ -591,18 +603,18 @@ class _Checker:
                     chosen[index].append(name)
         return [tuple(labels) for labels in chosen]
 
-    def weights(self, columns: Mapping[str, Sequence[object]]) -> list[float] | None:
+    def weights(self, columns: Mapping[str, Sequence[object]]) -> Sequence[float] | None:
         """The weights of all rows; None if no column has them."""
         name = self.binding.weight
         if name is None:
             return None
-        weights = []
+        weights: Any = array("d") if self.disk else []
         for index, value in enumerate(columns[name]):
             weight = number_of(value)
             if weight is None or not math.isfinite(weight) or weight < 0:
                 self.reject(index, NO_WEIGHT, name, value)
             weights.append(weight if weight is not None else 0.0)
-        return weights
+        return cast(Sequence[float], weights)
 
     def ids(self, name: str | None, columns: Mapping[str, Sequence[object]]) -> list[str] | None:
         """The ids in a column; None if there is no such column, or one that is left out for an invalid id."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from nearfar.data.disk_columns import first_rows
 from nearfar.data.records import Records
 from nearfar.data.values import Issues
 from nearfar.errors import DataError, Problem, SettingError, counted, shorten
@@ -243,11 +244,15 @@ def contradictions(records: Records) -> list[list[int]]:
     >>> contradictions(Records((["a", "b", "C"], ["c", "d", "a"]), ["1", "1", "0"], None, [1, 2, 3], "f.csv"))
     [[0, 2]]
     """
-    targets = _binary_targets(records) or []
-    rows: dict[tuple[str, ...], list[int]] = {}
-    for index, key in enumerate(records.split_keys() if targets else ()):
-        rows.setdefault(key, []).append(index)
-    return [same for same in rows.values() if len({targets[index] for index in same}) > 1]
+    binary = _binary_targets(records)
+    if not binary:
+        return []
+    targets, first = np.array(binary), first_rows(map("\x1f".join, records.iter_split_keys()))
+    groups = np.unique(first[targets != targets[first]])
+    rows = np.flatnonzero(np.isin(first, groups))
+    rows = rows[np.argsort(first[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(first[rows])) + 1
+    return [same.tolist() for same in np.split(rows, cuts)] if len(rows) else []
 
 
 def contradictions_message(records: Records, contradicting: Sequence[Sequence[int]]) -> str:
@@ -315,7 +320,7 @@ def _meaning(label: str) -> float | None:
     return 0.0 if name in NEGATIVE_LABELS else None
 
 
-def _scores(records: Records) -> list[float]:
+def _scores(records: Records) -> Sequence[float]:
     if records.scores:
         return records.scores
     message = "there are no scores" if records.labels is None else "there are labels, but no scores"

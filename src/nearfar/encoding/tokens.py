@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.encoding.token_file import TokenFile, TokenList
 from nearfar.encoding.unpadded import Unpadded
 from nearfar.errors import SettingError
 
@@ -21,6 +23,8 @@ CHUNK = 2_048
 """Texts that are tokenized together."""
 CHARS = 4_000_000
 """Characters that are tokenized together; a tokenizer needs some hundred bytes for each."""
+PIECE = 2**22
+"""Token ids that are looked at together."""
 LONG = 50_000
 """Characters from which a text is shortened before it is tokenized."""
 _one_at_a_time = Lock()
@@ -63,6 +67,8 @@ class TokenTable:
     truncated: int
     """How many texts were longer than the limit."""
     padding: Padding
+    files: tuple[TokenFile, ...] = ()
+    """Where ids and types are, if they are on disk."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -70,7 +76,12 @@ class TokenTable:
     @cached_property
     def highest(self) -> int:
         """The highest token id, that of the padding included."""
-        return int(self.ids.max(initial=self.padding.token))
+        highest = self.padding.token
+        for start in range(0, len(self.ids), PIECE):
+            highest = int(self.ids[start : start + PIECE].max(initial=highest))
+            for file in self.files:
+                file.release()
+        return highest
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -80,6 +91,8 @@ class TokenTable:
     def take(self, rows: Indices) -> TokenTable:
         """A table of these rows, in this order."""
         spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in rows]
+        for file in self.files:
+            file.count(len(spans))
         types = None if self.types is None else np.concatenate([self.types[:0], *(self.types[span] for span in spans)])
         return TokenTable(
             ids=np.concatenate([self.ids[:0], *(self.ids[span] for span in spans)]),
@@ -148,7 +161,8 @@ def fragments(tokenizer: Any, table: TokenTable) -> float:
     if tokenizer.unk_token_id is not None:
         known[tokenizer.unk_token_id] = False
         special.discard(tokenizer.unk_token_id)
-    counted = table.ids[~np.isin(table.ids, list(special))]
+    ids = table.ids[:PIECE]
+    counted = ids[~np.isin(ids, list(special))]
     return float(1 - known[counted].mean()) if len(counted) >= _ENOUGH else 0.0
 
 
@@ -164,7 +178,7 @@ def foreign_texts(tokenizer: Any, table: TokenTable) -> str | None:
     )
 
 
-def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+def _offsets(lengths: Sequence[int] | array[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
 
 
@@ -254,8 +268,11 @@ def _is_typed(tokenizer: Any) -> bool:
     return "token_type_ids" in tokenizer.model_input_names
 
 
-def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: int) -> TokenTable:
-    """One column of texts, or two that are joined in the tokenizer's pair format, to a table of tokens."""
+def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: int, disk: bool = False) -> TokenTable:
+    """One column of texts, or two that are joined in the tokenizer's pair format, to a table of tokens.
+
+    With ``disk``, the tokens are kept in a file that goes with the process.
+    """
     if len(columns) not in (1, 2):
         raise SettingError(f"tokenize takes one column of texts, or two to join, got {len(columns)}.")
     special = tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
@@ -265,9 +282,8 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
             f"encoder.max_length is {max_length}, but {what} has {special} special tokens of this encoder alone; "
             f"set more than {special}."
         )
-    ids: list[NDArray[np.int32]] = []
-    types: list[NDArray[np.int32]] = []
-    lengths: list[int] = []
+    ids, types = (TokenFile(), TokenFile()) if disk else (TokenList(), TokenList())
+    lengths = array("i")
     truncated = 0
     for rows_of_chunk in chunks(columns):
         chunk = [list(column[rows_of_chunk]) for column in columns]
@@ -276,9 +292,9 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
                 chunk = [[shortened(tokenizer, text, max_length) for text in chunk[0]]]
             encoded = _encode(tokenizer, chunk, max_length)
         lengths.extend(map(len, encoded.ids))
-        ids.append(np.fromiter(chain.from_iterable(encoded.ids), dtype=np.int32))
+        ids.add(np.fromiter(chain.from_iterable(encoded.ids), dtype=np.int32))
         if encoded.types is not None:
-            types.append(np.fromiter(chain.from_iterable(encoded.types), dtype=np.int32))
+            types.add(np.fromiter(chain.from_iterable(encoded.types), dtype=np.int32))
         truncated += encoded.truncated
     if 0 in lengths:
         place = lengths.index(0)
@@ -286,14 +302,14 @@ def tokenize(tokenizer: Any, columns: Sequence[Sequence[str]], *, max_length: in
             f"text {place} has no tokens, as this tokenizer adds no special ones: {columns[0][place]!r:.60}. "
             "Leave such texts out."
         )
-    empty = np.zeros(0, dtype=np.int32)
     padding = 0 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     return TokenTable(
-        ids=np.concatenate([empty, *ids]),
-        types=np.concatenate([empty, *types]) if _is_typed(tokenizer) else None,
+        ids=ids.open(),
+        types=types.open() if _is_typed(tokenizer) else None,
         offsets=_offsets(lengths),
         truncated=truncated,
         padding=Padding(padding, int(tokenizer.pad_token_type_id), tokenizer.padding_side == "left"),
+        files=tuple(each for each in (ids, types) if isinstance(each, TokenFile)),
     )
 
 

@@ -21,7 +21,7 @@ from nearfar.data import (
     contradictions,
     contradictions_message,
     fractions,
-    holdout,
+    held_out,
     limit,
     pair_targets,
     per_class,
@@ -109,6 +109,8 @@ def constant_scores(**parts: Records | None) -> list[str]:
 AUTO_ROWS = 1_000
 """From this many rows on, ``dev = "auto"`` sets a share aside."""
 AUTO_SHARE = 0.1
+AUTO_MOST = 10_000
+"""Rows that ``dev = "auto"`` sets aside at most: more tell models hardly better apart, and take long to evaluate."""
 
 
 def set_aside(
@@ -144,7 +146,7 @@ def _automatic_dev(train: Records, row_type: RowType, recipe: Recipe) -> tuple[f
         ]
     rows = len(draw(train, recipe)[0])
     if rows >= AUTO_ROWS:
-        return AUTO_SHARE, []
+        return min(AUTO_SHARE, AUTO_MOST / rows), []
     return 0.0, [
         f"no dev data: {rows:,} rows are fewer than {AUTO_ROWS:,}, so all of them train and the last "
         "weights are kept; set data.dev (--dev 0.2) to choose by a dev score"
@@ -152,8 +154,8 @@ def _automatic_dev(train: Records, row_type: RowType, recipe: Recipe) -> tuple[f
 
 
 def _divide(records: Records, fraction: float, seed: int, name: str) -> tuple[Records, Records]:
-    rest, chosen = holdout(records, fraction, seed=seed, name=name)
-    return records.take(rest), records.take(chosen)
+    held = held_out(records, fraction, seed=seed, name=name)
+    return records.take(np.flatnonzero(~held)), records.take(np.flatnonzero(held))
 
 
 def draw(train: Records, recipe: Recipe) -> tuple[Records, list[str]]:
@@ -194,7 +196,7 @@ def classes_left_out(train: Records, classes: tuple[str, ...], recipe: Recipe) -
 
 def class_sizes(records: Records) -> Counter[str]:
     """How many rows each class has; a row with several labels counts for each of them."""
-    return Counter(label for labels in records.row_labels() for label in labels)
+    return Counter(records.labels or (label for labels in records.label_sets or () for label in labels))
 
 
 def _first(names: Sequence[str]) -> str:
@@ -283,7 +285,7 @@ def read_rows(
         named = {name for key in COLUMNS if (name := getattr(layout, key)) is not None}
         known = columns_of(source, layout) if named else set()
         if known and not known >= named:
-            layout = Layout(encoding=layout.encoding, max_chars=layout.max_chars, large=layout.large)
+            layout = Layout(encoding=layout.encoding, max_chars=layout.max_chars, large=layout.large, disk=layout.disk)
     return read(source, layout, invalid=invalid, need=need)
 
 
@@ -325,7 +327,7 @@ def read_data(recipe: Recipe, memory: Mapping[str, object] | None = None, *, mea
     issues.add(graded_problems(train, _objectives(recipe)) if row_type.has_scores else (), notes)
     issues.add(notes=constant_scores(dev=dev, test=test) if compared else ())
     issues.add(notes=classes_left_out(train, classes, recipe) if row_type.has_classes else ())
-    if row_type.views and len(set(train.texts[0])) < 2:
+    if row_type.views and all(text == train.texts[0][0] for text in train.texts[0]):
         issues.add([_one_text(train)])
     issues.refuse()
     return RunData(train, dev, test, classes, tuple(issues.notes), row_type, corpus)
@@ -522,7 +524,7 @@ def class_numbers(records: Records, classes: tuple[str, ...], row_type: RowType 
     A label that is not among the classes is refused with its line.
     """
     numbers = {name: number for number, name in enumerate(classes)}
-    labels = records.row_labels()
+    labels = ((label,) for label in records.labels) if records.labels is not None else records.row_labels()
     message, remedy = "the model does not know this label", f"It knows: {', '.join(classes[:12])}."
     problems = [
         Problem(records.source, message, remedy, line=line, value=label)
@@ -533,8 +535,8 @@ def class_numbers(records: Records, classes: tuple[str, ...], row_type: RowType 
     if problems:
         raise DataError(problems)
     if not row_type.multilabel:
-        return np.array([numbers[label] for label in records.labels or ()], dtype=np.int64)
+        return np.fromiter((numbers[label] for label in records.labels or ()), dtype=np.int64)
     indicators = np.zeros((len(records), len(classes)), dtype=np.int64)
-    for row, names in enumerate(labels):
+    for row, names in enumerate(records.row_labels()):
         indicators[row, [numbers[name] for name in names]] = 1
     return indicators

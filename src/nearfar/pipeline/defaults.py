@@ -422,7 +422,8 @@ def written(stages: list[Stage]) -> Recipe:
 
 def unstored(recipe: Recipe) -> Recipe:
     """The recipe but for what is stored and measured, which changes nothing in a run, and what checkpoints state."""
-    return replace(recipe, training=replace(unstored_training(recipe.training), estimate=True))
+    data = replace(recipe.data, disk="auto")
+    return replace(recipe, data=data, training=replace(unstored_training(recipe.training), estimate=True))
 
 
 def unstored_training(training: T) -> T:

@@ -37,6 +37,7 @@ from nearfar.data import (
     unit_scores,
 )
 from nearfar.data.corpora import Corpus, Judgments, judge
+from nearfar.data.disk_columns import DiskTexts, first_rows, joined
 from nearfar.encoding import Built, TokenTable, tokenize
 from nearfar.encoding.augment import Augment, TokenizedTexts, make_augment
 from nearfar.errors import SettingError, counted
@@ -88,12 +89,23 @@ class Rows:
         Pairs with a target above the ``threshold``, or else above ``positive_above``, are positive.
         """
         ends, threshold = self.columns, self.positive_above if threshold is None else threshold
-        positive = np.ones(len(ends[0]), dtype=np.bool_) if self.targets is None else self.targets > threshold
-        left, right = ends[0][positive], ends[1][positive]
+        left, right = ends[0], ends[1]
+        if self.targets is not None:
+            positive = self.targets > threshold
+            left, right = left[positive], right[positive]
         size = len(self.table)
-        graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(size, size))
-        _, group = connected_components(graph, directed=False)
-        return tuple(group.astype(np.int64)[column] for column in ends)
+        often = np.bincount(left, minlength=size) + np.bincount(right, minlength=size)
+        alone = (often[left] == 1) & (often[right] == 1)  # most pairs, in large data: no other pair has their texts
+        del often
+        group = np.arange(size)
+        group[right[alone]] = left[alone]
+        left, right = left[~alone], right[~alone]
+        nodes = np.unique(np.concatenate([left, right]))
+        edges = np.searchsorted(nodes, left), np.searchsorted(nodes, right)
+        graph = coo_array((np.ones(len(left), dtype=np.int8), edges), shape=(len(nodes), len(nodes)))
+        _, number = connected_components(graph, directed=False)
+        group[nodes] = nodes[np.unique(number, return_index=True)[1]][number]
+        return tuple(group[column] for column in ends)
 
 
 @dataclass(frozen=True)
@@ -118,9 +130,9 @@ def scale_of(data: RunData) -> Scale | None:
 
 def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None) -> Rows:
     """A part of the data as the model reads it."""
-    row_type = data.row_type_of(records)
+    row_type, disk = data.row_type_of(records), isinstance(records.texts[0], DiskTexts)
     if row_type.has_head:
-        table = tokenize(built.tokenizer, records.texts, max_length=built.max_length)
+        table = tokenize(built.tokenizer, records.texts, max_length=built.max_length, disk=disk)
         if row_type.has_text_scores:
             scores = np.array(records.scores, dtype=np.float32)
             return Rows(row_type, table, (), np.zeros(len(records), dtype=np.int64), scores)
@@ -129,7 +141,7 @@ def tokenized(built: Built, data: RunData, records: Records, scale: Scale | None
     texts, columns = distinct(records.texts)
     if row_type.views:
         columns = (columns[0], columns[0])
-    table = tokenize(built.tokenizer, [texts], max_length=built.max_length)
+    table = tokenize(built.tokenizer, [texts], max_length=built.max_length, disk=disk)
     targets, labels = targets_of(row_type, records, scale), np.zeros(len(records), dtype=np.int64)
     return Rows(row_type, table, columns, labels, targets, positive_above(records))
 
@@ -153,12 +165,20 @@ def with_names(rows: Rows, built: Built, names: Mapping[str, Sequence[str]], cla
     )
 
 
-def distinct(columns: Sequence[Sequence[str]]) -> tuple[list[str], tuple[NDArray[np.int64], ...]]:
+def distinct(columns: Sequence[Sequence[str]]) -> tuple[Sequence[str], tuple[NDArray[np.int64], ...]]:
     """Every text once, in the order they come, and for each column where the text of a row is.
 
     >>> distinct([["a", "b"], ["b", "c"]])
     (['a', 'b', 'c'], (array([0, 1]), array([1, 2])))
     """
+    on_disk = [column for column in columns if isinstance(column, DiskTexts)]
+    if on_disk and len(on_disk) == len(columns):
+        every = joined(on_disk)
+        first = first_rows(every)
+        own = first == np.arange(len(first))
+        numbers = (np.cumsum(own) - 1)[first]
+        cuts = np.cumsum([len(column) for column in columns])[:-1]
+        return every.pick(np.flatnonzero(own)), tuple(np.split(numbers, cuts))
     places: dict[str, int] = {}
     rows = tuple(
         np.array([places.setdefault(text, len(places)) for text in column], dtype=np.int64) for column in columns
@@ -216,7 +236,7 @@ def evaluation_rows(rows: Rows, records: Records, classes: tuple[str, ...]) -> E
 
 
 def corpus_rows(
-    judgments: Judgments, corpus: Corpus, tokenize_texts: Callable[[list[str]], TokenTable]
+    judgments: Judgments, corpus: Corpus, tokenize_texts: Callable[[Sequence[str]], TokenTable]
 ) -> EvaluationRows:
     """A search of a corpus for the relevant texts of each query. Documents with equal texts are one."""
     texts, (queries, documents) = distinct([judgments.queries, corpus.texts])
@@ -290,11 +310,12 @@ def make_loader(stage: Stage, built: Built, data: RunData, rows: Rows) -> Loader
     if not data.row_type.has_classes and does.in_batch:
         _check_negatives(recipe, rows)
         groups = rows.groups(does.threshold)
+    lines = _of_rows(rows, data.train.lines)
     return Loader(
         tokens=rows.table,
         labels=rows.labels,
         sampler=_sampler(stage, built, data, rows),
-        lines=(*_of_rows(rows, data.train.lines), *(0 for _ in range(rows.names))),
+        lines=[*lines, *[0] * rows.names] if rows.names else lines,
         source=data.train.source,
         columns=columns,
         targets=rows.targets,

@@ -161,7 +161,8 @@ class TasksPlan:
         """What must be equal for a checkpoint to be continued; how often it is stored does not matter."""
         plain = unstored_training(self.recipe.training)
         prints = " ".join(task.data.fingerprint() for task in self.tasks)
-        text = task_toml(replace(self.recipe, training=plain))
+        tasks = tuple(replace(task, data=replace(task.data, disk="auto")) for task in self.recipe.task)
+        text = task_toml(replace(self.recipe, training=plain, task=tasks))
         return hashlib.sha256(f"{text}\n{prints}\n{processes}".encode()).hexdigest()
 
     def journal(self, _number: int) -> str:

@@ -430,7 +430,7 @@ def make_task_loader(planned: PlannedTask, loss: TaskLoss, built: Built, recipe:
             table = table.join(singles)
     labels = _labels(planned, train)
     return Loader(
-        tokens=table, labels=labels, sampler=make_sampler(planned, recipe), lines=tuple(train.lines),
+        tokens=table, labels=labels, sampler=make_sampler(planned, recipe), lines=train.lines,
         source=train.source, columns=columns if len(columns) > 1 else (), targets=targets, groups=groups,
     )  # fmt: skip
 

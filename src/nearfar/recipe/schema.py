@@ -135,6 +135,14 @@ class Data:
             "than 100 times larger than the file, .json files and standard input of more than 500 MB."
         ),
     ] = False
+    disk: Annotated[
+        bool | Literal["auto"],
+        Key(
+            "Whether checked rows and their tokens are kept in a temporary file on disk instead of in memory, with the "
+            'same result; "auto" does so for files of at least 300 MB, compressed ones from 100 MB on. TMPDIR sets '
+            "the folder."
+        ),
+    ] = "auto"
 
 
 ENCODER_NAME = Key(

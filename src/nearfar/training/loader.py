@@ -6,7 +6,7 @@ and says itself which tasks it belongs to. Sampler, loop and checkpoints need to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,7 +33,7 @@ class Loader:
     labels: NDArray[np.int64]
     """(n,) class of each row, zeros where rows have none; (n, c) indicators where rows have several labels."""
     sampler: Sampler
-    lines: tuple[int, ...]
+    lines: Sequence[int]
     """Line of each row in its file, for messages."""
     source: str
     columns: tuple[NDArray[np.int64], ...] = ()
