@@ -42,8 +42,8 @@ CASES = {
 def test_the_same_bytes_from_disk_and_from_memory(tmp_path: Path, objective: str) -> None:
     """With dev rows set aside, and after an interruption that changes from one to the other."""
     file = CASES[objective](tmp_path / ("a.csv" if CASES[objective] is write_texts else "a.jsonl"))
-    memory = recipe_for(file, objective=objective, data={"disk": False}, training={"epochs": 2})
-    disk = recipe_for(file, objective=objective, data={"disk": True}, training={"epochs": 2})
+    memory = recipe_for(file, objective=objective, data={"disk": False}, training={"epochs": 2, "estimate": False})
+    disk = recipe_for(file, objective=objective, data={"disk": True}, training={"epochs": 2, "estimate": False})
     train(memory, tmp_path / "memory")
     with pytest.raises(Interrupted):
         train(disk, tmp_path / "disk", callbacks=[StopAt(3)])

@@ -88,11 +88,11 @@ def test_the_defaults():
     assert recipe.data.dev == "auto"
     assert recipe.data.invalid == "refuse"
     data = {part.name for part in fields(Data) if getattr(recipe.data, part.name) is not None}
-    assert data == {"train", "dev", "invalid", "positives_only", "names", "unlabeled", "max_chars", "large"}
+    assert data == {"train", "dev", "invalid", "positives_only", "names", "unlabeled", "max_chars", "large", "disk"}
     assert recipe.data.names == "auto"
     assert not recipe.data.unlabeled
     assert recipe.data.positives_only is False
-    assert (recipe.data.max_chars, recipe.data.large) == (10_000_000, False)
+    assert (recipe.data.max_chars, recipe.data.large, recipe.data.disk) == (10_000_000, False, "auto")
     assert recipe.encoder == Encoder(
         name="minilm", max_length=None, pooling=None, dropout=None, drophead=0.0, cutoff=0.0, fast=True
     )
@@ -114,6 +114,7 @@ def test_the_defaults():
         "clusters": 300,
         "shingle_size": 1,
         "neighbors": 5,
+        "memory": 4.0,
         "separate_duplicates": False,
     }
     training = {part.name: getattr(recipe.training, part.name) for part in fields(Training)}

@@ -16,6 +16,7 @@ from nearfar.batching.schedules import (
     describe,
 )
 from nearfar.batching.shingle_sampler import ShingleSampler
+from nearfar.batching.vector_file import VectorFile
 
 __all__ = [
     "Annealing",
@@ -39,6 +40,7 @@ __all__ = [
     "SharedNeighbors",
     "ShingleSampler",
     "TaskBatch",
+    "VectorFile",
     "count_without_positive",
     "cut",
     "describe",

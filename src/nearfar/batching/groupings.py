@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.batching.cells import DiskIndex
 from nearfar.batching.groups import (
     GroupReport,
     Groups,
@@ -23,6 +24,7 @@ from nearfar.batching.groups import (
 )
 from nearfar.batching.nearest_neighbors import BLOCK, DEFAULT, Index, Search, cluster_numbers, make_index, unit
 from nearfar.batching.samplers import Rows, cut
+from nearfar.batching.vector_file import VectorFile
 from nearfar.errors import SettingError, ShapeError
 from nearfar.seeds import generator
 
@@ -38,7 +40,7 @@ class Grouping(Protocol):
     def group(self) -> int:
         """Largest size of a group."""
 
-    def groups(self, vectors: Vectors, source: np.random.Generator, same: Ids | None = None) -> Groups:
+    def groups(self, vectors: Vectors | VectorFile, source: np.random.Generator, same: Ids | None = None) -> Groups:
         """(n, d) vectors of length 1 -> groups; two rows of one id of ``same`` do not enter one group."""
 
 
@@ -70,11 +72,11 @@ class NearestNeighbors:
     def __post_init__(self) -> None:
         positive(candidates=self.candidates)
 
-    def groups(self, vectors: Vectors, source: np.random.Generator, same: Ids | None = None) -> Groups:
+    def groups(self, vectors: Vectors | VectorFile, source: np.random.Generator, same: Ids | None = None) -> Groups:
         """(n, d) vectors of length 1 -> groups; two rows of one id of ``same`` do not enter one group."""
         order = source.permutation(len(vectors))
         candidates = min(self.candidates, self.search.candidates)
-        index, recall = make_index(
+        index, recall = _index(
             vectors, self.search, exact=self.candidates, approximate=candidates, nearest=self.group - 1, source=source
         )
         groups = list(_grown(order, index, self.group, same))
@@ -103,8 +105,13 @@ class Clusters:
     def __post_init__(self) -> None:
         positive(clusters=self.clusters)
 
-    def groups(self, vectors: Vectors, source: np.random.Generator, same: Ids | None = None) -> Groups:
+    def groups(self, vectors: Vectors | VectorFile, source: np.random.Generator, same: Ids | None = None) -> Groups:
         """(n, d) vectors of length 1 -> groups; two rows of one id of ``same`` do not enter one group."""
+        if isinstance(vectors, VectorFile):
+            raise SettingError(
+                f'batches.shuffle = "clusters" keeps the vectors of all {len(vectors):,} rows in memory: raise '
+                'batches.memory, or set batches.shuffle = "neighbors".'
+            )
         clusters = min(self.clusters, max(1, len(vectors) // self.group))
         return shingle_groups(cluster_numbers(vectors, clusters, source), group=self.group, source=source, same=same)
 
@@ -135,7 +142,7 @@ class SharedNeighbors:
                 "set more batches.neighbors, or batches.shingle_size = 1."
             )
 
-    def groups(self, vectors: Vectors, source: np.random.Generator, same: Ids | None = None) -> Groups:
+    def groups(self, vectors: Vectors | VectorFile, source: np.random.Generator, same: Ids | None = None) -> Groups:
         """(n, d) vectors of length 1 -> groups; two rows of one id of ``same`` do not enter one group."""
         n = len(vectors)
         neighbors = min(self.neighbors, n)
@@ -144,9 +151,7 @@ class SharedNeighbors:
                 f"batches.shingle_size must be from 1 to the number of rows ({neighbors}), got {self.shingle}; try 1."
             )
         others = max(neighbors - 1, 1)
-        index, recall = make_index(
-            vectors, self.search, exact=others, approximate=neighbors, nearest=others, source=source
-        )
+        index, recall = _index(vectors, self.search, exact=others, approximate=neighbors, nearest=others, source=source)
         nothing_used = np.zeros(n + 1, dtype=bool)
         shingles = np.empty(n, dtype=np.uint64)
         for rows in np.split(np.arange(n), range(BLOCK, n, BLOCK)):
@@ -158,6 +163,17 @@ class SharedNeighbors:
             shingles[rows] = _mixed(np.sort(np.take_along_axis(ids, drawn, axis=1), axis=1))
         groups = shingle_groups(shingles, group=self.group, source=source, same=same)
         return replace(groups, recall=recall, exact=recall is None)
+
+
+def _index(
+    vectors: Vectors | VectorFile, search: Search, *, exact: int, approximate: int, nearest: int,
+    source: np.random.Generator,
+) -> tuple[Index, float | None]:  # fmt: skip
+    """An index over vectors in memory or on disk, and the recall of its ``nearest`` rows where it is approximate."""
+    if isinstance(vectors, VectorFile):
+        index = DiskIndex(vectors, search, candidates=approximate, nearest=nearest, source=source)
+        return index, index.recall
+    return make_index(vectors, search, exact=exact, approximate=approximate, nearest=nearest, source=source)
 
 
 def _mixed(ids: Ids) -> Shingles:
@@ -204,6 +220,10 @@ def _joining(row: int, near: Ids, used: NDArray[np.bool_], most: int, same: Ids 
     return free[:most]
 
 
+def _taken(vectors: Vectors | VectorFile, rows: Rows) -> Vectors:
+    return vectors.gather(rows) if isinstance(vectors, VectorFile) else vectors[rows]
+
+
 def positive(**settings: int) -> None:
     """Refuse settings below 1, by their names in a recipe."""
     for name, value in settings.items():
@@ -221,7 +241,8 @@ class EmbeddingSampler:
         rows: of the data set.
         size: rows of a batch.
         seed: of groups and order.
-        vectors: gives (rows, d) vectors of the current model, row by row; they are normalized in place.
+        vectors: gives (rows, d) vectors of the current model, row by row, in memory, where they are normalized in
+            place, or on disk.
         grouping: how groups are found: :class:`NearestNeighbors`, :class:`Clusters` or :class:`SharedNeighbors`.
         every: epochs from one encoding to the next.
         same: (rows,) ids; two rows of one id do not enter one group.
@@ -232,7 +253,7 @@ class EmbeddingSampler:
     rows: int
     size: int
     seed: int
-    vectors: Callable[[], Vectors]
+    vectors: Callable[[], Vectors | VectorFile]
     grouping: Grouping = field(default_factory=NearestNeighbors)
     every: int = 1
     same: Ids | None = None
@@ -258,13 +279,13 @@ class EmbeddingSampler:
         if vectors.ndim != 2 or len(vectors) != self.rows:
             raise ShapeError(f"vectors must be (rows, d) with {self.rows} rows, got shape {vectors.shape}")
         encoded = time.perf_counter()
-        vectors = unit(vectors)
+        vectors = vectors if isinstance(vectors, VectorFile) else unit(vectors)
         groups = self.grouping.groups(vectors, source, self.same)
         batches = cut(groups.order, self.size)
         self.report = report(
             groups,
             batches=batches,
-            similarity=lambda batch: mean_cosine(vectors[batch]),
+            similarity=lambda batch: mean_cosine(_taken(vectors, batch)),
             measure="cosine",
             seconds=time.perf_counter() - encoded,
             encoding_seconds=encoded - start,

@@ -41,6 +41,10 @@ class Search:
     """Lists searched for each row; more find more of the true neighbors and take longer."""
     candidates: int = 64
     """Rows the approximate search returns at most."""
+    memory: int = 4 * 10**9
+    """Bytes that a search in vectors on disk may take, beside about 50 for each row."""
+    recall: float = 0.9
+    """Share of the true neighbors that a search in vectors on disk finds: it compares with more lists until it does."""
 
 
 DEFAULT = Search()
@@ -81,8 +85,10 @@ def make_index(
 
 def cluster_numbers(vectors: Vectors, clusters: int, source: np.random.Generator) -> Shingles:
     """(n, d) vectors of length 1 -> (n,) the k-means cluster of each, on the unit sphere."""
-    seed = _seed(source)
-    means = _faiss().Kmeans(vectors.shape[1], clusters, niter=20, seed=seed, spherical=True, min_points_per_centroid=1)
+    seed = draw_seed(source)
+    means = load_faiss().Kmeans(
+        vectors.shape[1], clusters, niter=20, seed=seed, spherical=True, min_points_per_centroid=1
+    )
     means.train(vectors)
     numbers = [means.index.search(chunk, 1)[1][:, 0] for chunk in _chunks(vectors)]
     return np.concatenate(numbers).astype(np.uint64)
@@ -104,7 +110,7 @@ class _Exact:
     """Every row against every row."""
 
     def __init__(self, vectors: Vectors, candidates: int) -> None:
-        self.faiss, self.vectors, self.candidates = _faiss(), vectors, candidates
+        self.faiss, self.vectors, self.candidates = load_faiss(), vectors, candidates
 
     def nearest(self, rows: Rows, used: NDArray[np.bool_]) -> Ids:  # noqa: ARG002 - n nearest of all, then the unused
         number = min(self.candidates + 1, len(self.vectors))
@@ -119,7 +125,7 @@ class _Lists:
     """Rows sorted into lists around centers (inverted file), one byte a number; used rows are passed over."""
 
     def __init__(self, vectors: Vectors, search: Search, candidates: int, source: np.random.Generator) -> None:
-        self.faiss, self.vectors, self.candidates = _faiss(), vectors, candidates
+        self.faiss, self.vectors, self.candidates = load_faiss(), vectors, candidates
         n, d = vectors.shape
         lists = max(1, n // search.list_rows)
         self.centers = self.faiss.IndexFlatIP(d)  # kept: the index only points at it
@@ -127,7 +133,7 @@ class _Lists:
         self.index = self.faiss.IndexIVFScalarQuantizer(self.centers, d, lists, kind, product)
         self.index.by_residual = False  # scanned faster, and unit vectors lose nothing
         means = self.index.cp
-        means.niter, means.seed, means.spherical = ROUNDS, _seed(source), True
+        means.niter, means.seed, means.spherical = ROUNDS, draw_seed(source), True
         means.min_points_per_centroid, means.max_points_per_centroid = 1, POINTS
         self.index.train(vectors[np.sort(source.choice(n, min(n, POINTS * lists), replace=False))])
         for chunk in _chunks(vectors):
@@ -171,11 +177,13 @@ def _chunks(vectors: Vectors) -> Iterator[Vectors]:
         yield vectors[start : start + CHUNK]
 
 
-def _seed(source: np.random.Generator) -> int:
+def draw_seed(source: np.random.Generator) -> int:
+    """A seed for faiss."""
     return int(source.integers(2**31 - 1))
 
 
-def _faiss() -> Any:  # it has no types
+def load_faiss() -> Any:  # it has no types
+    """The package, or a message that it is not installed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of its generated wrappers, at import

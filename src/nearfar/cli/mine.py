@@ -48,6 +48,12 @@ def mine(
     oversample: Annotated[
         bool, typer.Option("--oversample", help="Repeat positive pairs until there are as many as negative ones.")
     ] = False,
+    memory: Annotated[
+        float,
+        typer.Option(
+            metavar="GB", help="Memory for vectors; if they need more, they go to disk, and search is approximate."
+        ),
+    ] = 4.0,
     seed: options.Seed = 2,
     text: options.Text = None,
     pair: options.Pair = None,
@@ -75,8 +81,9 @@ def mine(
     options.use_device(device)
     options.use_precision(precision)
     settings = mining.Mining(
-        window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed
-    )
+        window=parse_positions(positions), per_anchor=per_anchor, margin=margin, max_score=max_score, seed=seed,
+        memory=memory,
+    )  # fmt: skip
     choice = handling(invalid)
     if form not in FORMS:
         raise SettingError(f"--as is {' or '.join(FORMS)}, got {form!r}.{did_you_mean(form, FORMS)}")
@@ -160,7 +167,8 @@ def _remarks(mined: Mined, settings: Mining) -> list[str]:
         (bare, "anchor", "without any negative"),
         (fewer, "anchor", f"with fewer negatives than --per-anchor {settings.per_anchor}"),
     )
-    return [f"{counted(number, thing)} {remark}" for number, thing, remark in remarks if number]
+    search = [] if mined.recall is None else [f"approximate search in vectors on disk: recall {mined.recall:.2f}"]
+    return [*search, *(f"{counted(number, thing)} {remark}" for number, thing, remark in remarks if number)]
 
 
 def _no_negatives(source: str, mined: Mined, settings: Mining) -> Problem:

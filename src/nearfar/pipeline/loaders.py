@@ -22,8 +22,10 @@ from nearfar.batching import (
     NearestNeighbors,
     RandomOrder,
     Sampler,
+    Search,
     SharedNeighbors,
     ShingleSampler,
+    VectorFile,
     count_without_positive,
 )
 from nearfar.data import (
@@ -43,7 +45,8 @@ from nearfar.encoding.augment import Augment, TokenizedTexts, make_augment
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation import embed_table
 from nearfar.evaluation.evaluators import EvaluationRows, Truth
-from nearfar.evaluation.search import Search, positives_search
+from nearfar.evaluation.search import Search as SearchRows
+from nearfar.evaluation.search import positives_search
 from nearfar.pipeline.data import RunData, class_numbers
 from nearfar.pipeline.defaults import Stage
 from nearfar.recipe import Recipe
@@ -52,6 +55,8 @@ from nearfar.recipe.objectives import parts_of
 from nearfar.training import Loader
 
 EVALUATION_BATCH = 64
+ENCODED = 65_536
+"""Texts whose vectors are in memory at a time where they go to disk."""
 T = TypeVar("T")
 
 
@@ -94,7 +99,9 @@ class Rows:
             positive = self.targets > threshold
             left, right = left[positive], right[positive]
         size = len(self.table)
-        often = np.bincount(left, minlength=size) + np.bincount(right, minlength=size)
+        often = np.zeros(size, dtype=np.uint32)
+        np.add.at(often, left, 1)
+        np.add.at(often, right, 1)
         alone = (often[left] == 1) & (often[right] == 1)  # most pairs, in large data: no other pair has their texts
         del often
         group = np.arange(size)
@@ -176,7 +183,10 @@ def distinct(columns: Sequence[Sequence[str]]) -> tuple[Sequence[str], tuple[NDA
         every = joined(on_disk)
         first = first_rows(every)
         own = first == np.arange(len(first))
-        numbers = (np.cumsum(own) - 1)[first]
+        place = np.cumsum(own)
+        place -= 1
+        numbers = place[first]
+        del place, first
         cuts = np.cumsum([len(column) for column in columns])[:-1]
         return every.pick(np.flatnonzero(own)), tuple(np.split(numbers, cuts))
     places: dict[str, int] = {}
@@ -209,7 +219,7 @@ def check_targets(data: RunData) -> None:
 
 def truth_of(
     row_type: RowType, records: Records, columns: tuple[NDArray[np.int64], ...], targets: NDArray[np.float32] | None
-) -> Truth | Search:
+) -> Truth | SearchRows:
     """What the cosines of pairs, triplets or a ranking are compared with."""
     if row_type is RowType.TRIPLETS:
         return Truth(row_type, np.zeros(len(records)))
@@ -246,7 +256,7 @@ def corpus_rows(
     judged = sorted((numbers[query], places[text], grade) for (query, text), grade in judgments.grades.items())
     known = np.array(judged, dtype=np.int64).reshape(-1, 3)
     return EvaluationRows(
-        tokenize_texts(texts), (), Search(queries, searched, known[:, :2], known[:, 2], judgments.positive)
+        tokenize_texts(texts), (), SearchRows(queries, searched, known[:, :2], known[:, 2], judgments.positive)
     )
 
 
@@ -529,18 +539,36 @@ def _sampler(stage: Stage, built: Built, data: RunData, rows: Rows) -> Sampler:
             same=same,
         )
 
-    def vectors() -> NDArray[np.float32]:
+    def vectors() -> NDArray[np.float32] | VectorFile:
+        if 4 * built.model.dim * (n + len(rows.table)) > settings.memory * 1e9:
+            return _vectors_on_disk(built, rows, side)
         chosen: NDArray[np.float32] = embed_table(built.model, rows.table, batch_size=EVALUATION_BATCH)[side]
         return chosen
 
+    search = Search(memory=int(settings.memory * 1e9))
     groupings: dict[str, Callable[[], Grouping]] = {
         "neighbors": lambda: NearestNeighbors(
-            group=settings.group, candidates=settings.candidates, reverse=settings.reverse
+            group=settings.group, candidates=settings.candidates, reverse=settings.reverse, search=search
         ),
         "clusters": lambda: Clusters(group=settings.group, clusters=settings.clusters),
         "neighbor-ids": lambda: SharedNeighbors(
-            group=settings.group, neighbors=settings.neighbors, shingle=settings.shingle_size
+            group=settings.group, neighbors=settings.neighbors, shingle=settings.shingle_size, search=search
         ),
     }
     grouping, every = groupings[shuffle](), settings.refresh
     return EmbeddingSampler(rows=n, size=size, seed=seed, vectors=vectors, grouping=grouping, every=every, same=same)
+
+
+def _vectors_on_disk(built: Built, rows: Rows, side: NDArray[np.int64]) -> VectorFile:
+    """The vectors of the texts on one side, row by row; texts that other rows have, too, are encoded once."""
+    texts, places = np.unique(side, return_inverse=True)
+    file = VectorFile(built.model.dim)
+    for start in range(0, len(texts), ENCODED):
+        some = rows.table.take(texts[start : start + ENCODED])
+        file.append(embed_table(built.model, some, batch_size=EVALUATION_BATCH))
+    if np.array_equal(places, np.arange(len(texts))):
+        return file
+    by_row = VectorFile(built.model.dim)
+    for start in range(0, len(places), ENCODED):
+        by_row.append(file.gather(places[start : start + ENCODED]))
+    return by_row

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from nearfar.batching import Search, VectorFile
+from nearfar.batching.cells import Cells
 from nearfar.data import Records, pair_targets
 from nearfar.data.records import normalized
 from nearfar.errors import DataError, Problem, SettingError
@@ -19,12 +21,15 @@ from nearfar.pipeline.loaders import distinct
 from nearfar.seeds import generator
 
 Vectors = NDArray[np.float32]
+Embed = Callable[[Sequence[str]], Vectors]
 PER_ANCHOR = 5
 """Default number of negatives that are drawn from a window of ranks."""
 SHALLOW = 1_024
 """Rankings of at most this many documents are searched; for deeper ones all documents are sorted."""
 NUMBERS = 8_000_000
 """Cosines that are held at once."""
+ENCODED = 65_536
+"""Texts that are encoded at once where vectors go to disk."""
 DOCUMENTS = 16_384
 """Documents that are compared at once in double precision."""
 
@@ -45,8 +50,12 @@ class Mining:
     max_score: float | None = None
     """The highest cosine a negative may have."""
     seed: int = 2
+    memory: float = 4.0
+    """GB for the vectors; if they need more, they are kept on disk, and documents are searched cell by cell."""
 
     def __post_init__(self) -> None:
+        if not 0 < self.memory < np.inf:
+            raise SettingError(f"memory must be a number of GB above 0, got {self.memory}; 4 is usual.")
         if self.window is not None and not 1 <= self.window[0] <= self.window[1]:
             first, last = self.window
             raise SettingError(f"a window of ranks begins at 1 or later and does not end before, got {first}-{last}.")
@@ -91,6 +100,8 @@ class Mined:
     allowed: int
     """The most documents that an anchor may get, being not known as its positives."""
     seed: int = 2
+    recall: float | None = None
+    """Of an approximate search in vectors on disk: the share of the truly nearest documents that it finds."""
 
     @property
     def count(self) -> int:
@@ -126,7 +137,7 @@ class Mined:
 
 def mine(
     records: Records,
-    embed: Callable[[list[str]], Vectors],
+    embed: Embed,
     settings: Mining,
     *,
     corpus: Sequence[str] | None = None,
@@ -154,20 +165,24 @@ def mine(
     pairs = [(anchor, positive) for anchor, positives in anchors.items() for positive in positives]
     sides = [anchor for anchor, _ in pairs], [positive for _, positive in pairs]
     texts, (left, right, queries, searched) = distinct([*sides, list(anchors), documents])
-    vectors = embed(texts)
-    if not np.isfinite(vectors).all():
-        raise SettingError("the model gives vectors that are not finite; its weights are NaN or infinite.")
+    vectors = _embedded(texts, embed, settings)
     group = _groups(texts, left, right)
     excluded = np.bincount(group[searched], minlength=len(texts))[
         group[queries]
     ]  # (a,) documents of the anchor's group
     lowest = np.full(len(texts), np.inf, dtype=np.float32)
-    np.minimum.at(lowest, left, pair_scores(vectors[left], vectors[right]))
+    for some in np.split(np.arange(len(left)), range(DOCUMENTS, len(left), DOCUMENTS)):
+        ends = (_taken(vectors, side[some]) for side in (left, right))
+        np.minimum.at(lowest, left[some], pair_scores(*ends))
     ranks = settings.ranks(len(documents))
     counts = dict.fromkeys(("known", "beyond", "too_near", "too_high"), 0)
     negatives: dict[str, list[str]] = {}
     depth = min(int(ranks.max(initial=1) + excluded.max(initial=0)), len(documents))
-    rankings = _rankings(vectors[queries], vectors[searched], depth, progress or (lambda _: None))
+    recall = None
+    if isinstance(vectors, VectorFile):
+        rankings, recall = _from_disk(vectors, queries, searched, depth, settings, progress or (lambda _: None))
+    else:
+        rankings = _rankings(vectors[queries], vectors[searched], depth, progress or (lambda _: None))
     for (anchor, row), (scores, ranking) in zip(zip(anchors, queries.tolist(), strict=True), rankings, strict=True):
         allowed = np.flatnonzero(group[searched[ranking]] != group[row])  # (k,) positions in the ranking
         inside = ranks[ranks <= len(allowed)]
@@ -183,8 +198,61 @@ def mine(
         negatives[anchor] = [documents[index] for index in chosen.tolist()]
     most = len(documents) - int(excluded.min(initial=len(documents)))
     return Mined(
-        anchors, negatives, len(documents), **counts, without_positive=without, allowed=most, seed=settings.seed
-    )
+        anchors, negatives, len(documents), **counts, without_positive=without, allowed=most, seed=settings.seed,
+        recall=recall,
+    )  # fmt: skip
+
+
+def _embedded(texts: Sequence[str], embed: Embed, settings: Mining) -> Vectors | VectorFile:
+    """The vectors of all texts, on disk if there are too many for the memory."""
+    width = embed(texts[:1]).shape[1] if len(texts) > ENCODED else 0
+    if 8 * width * len(texts) <= settings.memory * 1e9:
+        return _finite(embed(texts))
+    file = VectorFile(width)
+    for start in range(0, len(texts), ENCODED):
+        file.append(_finite(embed(texts[start : start + ENCODED])))
+    return file
+
+
+def _finite(vectors: Vectors) -> Vectors:
+    if not np.isfinite(vectors).all():
+        raise SettingError("the model gives vectors that are not finite; its weights are NaN or infinite.")
+    return vectors
+
+
+def _taken(vectors: Vectors | VectorFile, rows: NDArray[np.int64]) -> Vectors:
+    return vectors.gather(rows) if isinstance(vectors, VectorFile) else vectors[rows]
+
+
+def _from_disk(
+    vectors: VectorFile, queries: NDArray[np.int64], searched: NDArray[np.int64], depth: int, settings: Mining,
+    progress: Callable[[float], None],
+) -> tuple[Iterator[tuple[Vectors, NDArray[np.int64]]], float]:  # fmt: skip
+    """The rankings of all anchors among documents on disk, and the share of true neighbors that are in them."""
+    if depth > SHALLOW:
+        raise SettingError(
+            f"{depth:,} documents of each anchor are to be ranked, and the vectors do not fit into the memory, where "
+            f"rankings have {SHALLOW:,} at most: raise memory (--memory), or choose earlier ranks (--positions)."
+        )
+    source = generator(settings.seed, "cells")
+    documents, anchors = _part(vectors, searched), _part(vectors, queries)
+    cells = Cells(documents, Search(memory=int(settings.memory * 1e9)), source)
+    recall = cells.tune(documents, min(depth, 50), source, anchors)
+
+    def rankings() -> Iterator[tuple[Vectors, NDArray[np.int64]]]:
+        for found in cells.nearest(anchors, depth, progress):
+            for scores, ids in zip(found.scores, found.ids, strict=True):
+                yield scores[ids >= 0], ids[ids >= 0]
+
+    return rankings(), recall
+
+
+def _part(vectors: VectorFile, rows: NDArray[np.int64]) -> VectorFile:
+    """Some of the vectors, in a file of their own."""
+    part = VectorFile(vectors.width)
+    for start in range(0, len(rows), ENCODED):
+        part.append(vectors.gather(rows[start : start + ENCODED]))
+    return part
 
 
 def _chosen(candidates: NDArray[np.int64], settings: Mining, anchor: str) -> NDArray[np.int64]:

@@ -138,9 +138,8 @@ class Data:
     disk: Annotated[
         bool | Literal["auto"],
         Key(
-            "Whether checked rows and their tokens are kept in a temporary file on disk instead of in memory, with the "
-            'same result; "auto" does so for files of at least 300 MB, compressed ones from 100 MB on. TMPDIR sets '
-            "the folder."
+            "Whether checked rows and their tokens are kept in temporary files (in TMPDIR) instead of in memory, with "
+            'the same result; "auto" does so for files of at least 300 MB, compressed ones from 100 MB on.'
         ),
     ] = "auto"
 
@@ -256,6 +255,14 @@ class Batches:
         int,
         Key("The nearest neighbors, itself included, whose ids a text is grouped by, for neighbor-ids.", at_least=1),
     ] = 5
+    memory: Annotated[
+        float,
+        Key(
+            "The memory in GB for finding similar pairs; if their vectors need more, they are kept on disk and "
+            "neighbors are searched cell by cell, approximately.",
+            above=0,
+        ),
+    ] = 4.0
     separate_duplicates: Annotated[bool, Key("Whether pairs with an identical text are put into different groups.")] = (
         False
     )
