@@ -39,9 +39,10 @@ def run(
 ) -> None:
     """Run a study, or what is left of it: finished trials are never run again."""
     from nearfar.cli.study_actions import study_dry_run, study_run_command
+    from nearfar.cluster import require_ray
     from nearfar.errors import SettingError
     from nearfar.experiments.local_executor import LocalExecutor
-    from nearfar.experiments.ray_executor import RayExecutor, require_ray
+    from nearfar.experiments.ray_executor import RayExecutor
     from nearfar.experiments.trial_runner import Executor
 
     if on not in ("local", "ray"):

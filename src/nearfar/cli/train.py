@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearfar.cli import options
-from nearfar.errors import OutputError, Problem, RecipeError
+from nearfar.errors import OutputError, Problem, RecipeError, SettingError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +74,13 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     overwrite: options.Overwrite = False,
+    on: Annotated[
+        str, typer.Option("--on", metavar="local|ray", help="Where to train; on this machine, torchrun starts several.")
+    ] = "local",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes on Ray; unset: one.")] = None,
+    address: Annotated[str, typer.Option(help="Of the Ray cluster; auto finds the one of this machine.")] = "auto",
+    cpus_per_worker: Annotated[float, typer.Option(min=0.1, help="CPUs of each process on Ray.")] = 1,
+    gpus_per_worker: Annotated[float, typer.Option(min=0, help="GPUs of each process on Ray.")] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check recipe and data, print the recipe, and stop.")
     ] = False,
@@ -108,6 +115,7 @@ def train(
     source = unlabeled if source is None else source  # without labels, class names choose training texts
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
+    _check_place(on, workers)
     recipe = gather_recipe(source, out, gather_overrides(flags, set_ or []), resume=resume)
     if dry_run:
         from nearfar.pipeline.train import plan_recipe
@@ -122,9 +130,31 @@ def train(
     from nearfar.pipeline import train
 
     console = options.open_console(stderr=True)
-    summary = train(recipe, out, resume=resume, overwrite=overwrite, callbacks=[console_callback(console)])
+    shown = console_callback(console)
+    if on == "ray":
+        from nearfar.pipeline.ray_workers import RayWorkers, train_on_ray
+
+        where = RayWorkers(workers=workers or 1, address=address, cpus=cpus_per_worker, gpus=gpus_per_worker)
+        summary = train_on_ray(recipe, out, where, resume=resume, overwrite=overwrite, callbacks=[shown])
+    else:
+        summary = train(recipe, out, resume=resume, overwrite=overwrite, callbacks=[shown])
     if summary.progress is not None and os.environ.get("RANK", "0") == "0":
         show_summary(summary, console)
+
+
+def _check_place(on: str, workers: int | None) -> None:
+    """Refuse a place that there is not, and workers that nobody would start."""
+    if on not in ("local", "ray"):
+        raise SettingError(f"--on is local or ray, got {on!r}.{did_you_mean(on, ('local', 'ray'))}")
+    if on == "ray":
+        from nearfar.cluster import require_ray
+
+        require_ray()
+    elif workers is not None:
+        raise SettingError(
+            f"--workers {workers} is for --on ray; on this machine start several processes with torchrun "
+            f"--nproc-per-node {workers}."
+        )
 
 
 def show_summary(summary: Summary, console: Console) -> None:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import logging
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nearfar.errors import SettingError
+from nearfar.cluster import connected, refuse_impossible
 from nearfar.experiments.records import Files, Record, write_record
 from nearfar.experiments.trial import Rows, Trial
 from nearfar.experiments.trial_runner import ATTEMPTS, Report, Work
 from nearfar.experiments.trials import perform, warm_up
 from nearfar.experiments.worker import log
-
-SECONDS = 10
-"""A cluster that takes longer to answer is not there."""
-
-
-def require_ray() -> None:
-    """Refuse to go on without the package."""
-    if importlib.util.find_spec("ray") is None:
-        raise SettingError("--on ray needs Ray, which is not installed: pip install ray.")
 
 
 @dataclass(frozen=True)
@@ -47,18 +34,9 @@ class RayExecutor:
 
     def run(self, work: Work, report: Report) -> None:
         """Run all trials; what is lost with a node is begun again elsewhere."""
-        require_ray()
-        ray: Any = importlib.import_module("ray")
-        try:
-            _knock(self.address)
-            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-        except (OSError, ValueError) as cause:
-            raise SettingError(
-                f"no Ray cluster answers at {self.address!r}: start one with 'ray start --head' and join others to it "
-                "with 'ray start --address HOST:6379', or leave --on ray out."
-            ) from cause
-        try:
-            _refuse_impossible(ray.cluster_resources(), self.cpus, self.gpus)
+        with connected(self.address) as ray:
+            wanted = {"CPU": ("--cpus-per-trial", self.cpus), "GPU": ("--gpus-per-trial", self.gpus)}
+            refuse_impossible(ray.cluster_resources(), wanted)
             task = ray.remote(_perform).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=ATTEMPTS)
             rows = {name: ray.put(work.rows[name]) for name in {trial.source.name for trial in work.trials}}
             running = {task.remote(trial.to_json(), rows[trial.source.name], self.cpus): trial for trial in work.trials}
@@ -73,8 +51,6 @@ class RayExecutor:
                 fresh = write_record(work.folder, record, files)
                 log(work.folder, ("finished" if record.done else "failed") if fresh else "repeated", trial.id)
                 report(record.status, trial.id)
-        finally:
-            ray.shutdown()
 
 
 def _perform(values: Mapping[str, Any], rows: Rows, cpus: float) -> tuple[Record, Files]:
@@ -89,18 +65,3 @@ def _perform(values: Mapping[str, Any], rows: Rows, cpus: float) -> tuple[Record
         return perform(Trial.from_json(values), scratch, rows)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _knock(address: str) -> None:
-    """See whether somebody is there: Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=SECONDS).close()
-
-
-def _refuse_impossible(resources: Mapping[str, float], cpus: float, gpus: float) -> None:
-    for name, wanted, flag in (("CPU", cpus, "--cpus-per-trial"), ("GPU", gpus, "--gpus-per-trial")):
-        if wanted > resources.get(name, 0):
-            raise SettingError(
-                f"{flag} is {wanted:g}, but the whole cluster has {resources.get(name, 0):g} {name}s; ask for fewer."
-            )
