@@ -67,6 +67,7 @@ def test_the_public_names_of_the_package():
     import nearfar
 
     names = {"Callback", "Classifier", "Encoder", "Recipe", "SearchIndex", "compare", "load", "train", "tune"}
+    names |= {"embed_files", "predict_files"}
     assert set(nearfar.__all__) == {"__version__", *names}
     assert all(callable(getattr(nearfar, name)) for name in nearfar.__all__ if name != "__version__")
     assert {*nearfar.__all__} <= {*dir(nearfar)}

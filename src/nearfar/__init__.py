@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from nearfar.estimators import Classifier as Classifier
     from nearfar.estimators import Encoder as Encoder
     from nearfar.estimators import compare as compare
+    from nearfar.estimators import embed_files as embed_files
     from nearfar.estimators import load as load
+    from nearfar.estimators import predict_files as predict_files
     from nearfar.estimators import train as train
     from nearfar.estimators import tune as tune
     from nearfar.evaluation.index import SearchIndex as SearchIndex
@@ -25,7 +27,9 @@ __all__ = [
     "SearchIndex",
     "__version__",
     "compare",
+    "embed_files",
     "load",
+    "predict_files",
     "train",
     "tune",
 ]
@@ -37,7 +41,9 @@ _MODULES = {
     "Recipe": "nearfar.recipe",
     "SearchIndex": "nearfar.evaluation.index",
     "compare": "nearfar.estimators",
+    "embed_files": "nearfar.estimators",
     "load": "nearfar.estimators.saved_model",
+    "predict_files": "nearfar.estimators",
     "train": "nearfar.estimators",
     "tune": "nearfar.estimators",
 }

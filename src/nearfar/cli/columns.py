@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from nearfar.recipe.tasks import has_tasks, read_task_recipe
 NAMED = ("text", "pair", "label", "score", "negative", "query_id", "doc_id")
 
 
-def remembered(model: str, source: str, layout: Layout, *, task: str | None = None) -> Layout:
-    """The layout with the columns of the model's recipe, where none is named and the file has all of them."""
+def remembered(
+    model: str, source: str, layout: Layout, *, task: str | None = None, columns: Collection[str] | None = None
+) -> Layout:
+    """The layout with the columns of the model's recipe, where none is named and the file has all of them.
+
+    ``columns`` are those of the file, where they are known.
+    """
     recipe = Path(model) / "recipe.toml"
     if not recipe.is_file():
         return layout
@@ -27,7 +33,7 @@ def remembered(model: str, source: str, layout: Layout, *, task: str | None = No
         names = {name: value for name in NAMED if (value := getattr(data, name, None)) is not None}
     except NearfarError:  # reported where the recipe is needed
         return layout
-    known = columns_of(source, layout)
+    known = columns_of(source, layout) if columns is None else set(columns)
     indicators = getattr(data, "label_columns", None)
     if indicators and known.issuperset(indicators):
         return replace(layout, **{**names, "label_columns": indicators})

@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from nearfar.encoding import Model
     from nearfar.encoding.vectors import VectorFile
 
+FILES_HELP = "For --out FOLDER/ also a folder or a pattern such as 'data/*.parquet', s3:// or gs://."
 WINDOW = 8_192
 """Rows that are read, sorted by length, embedded and written together."""
 
 
 def embed(
     model: options.Model,
-    source: options.Data,
-    out: Annotated[str, typer.Option("--out", help="A .npy file, or - for standard output.")],
+    source: Annotated[str, typer.Argument(help=f"{options.DATA_HELP} {FILES_HELP}", metavar="FILE|FILES")],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", help="A .npy file, or - for standard output; a folder for shards of many files: FOLDER/."
+        ),
+    ],
     text: options.Text = None,
     encoding: options.Encoding = None,
     invalid: options.Invalid = None,
@@ -36,8 +42,40 @@ def embed(
     precision: options.Precision = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
+    form: Annotated[
+        str, typer.Option("--format", metavar="parquet|npy", help="Of the shards in --out FOLDER/.")
+    ] = "parquet",
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="fp32|fp16|int8", help="How shards store the numbers of a vector.")
+    ] = "fp32",
+    ids: Annotated[str | None, typer.Option("--id", help="Column with the ids that shards keep; unset: id.")] = None,
+    only: Annotated[bool, typer.Option("--only", help="Shards without the texts and ids.")] = False,
+    rows_per_shard: options.RowsPerShard = 65_536,
+    on: options.On = "local",
+    address: options.Address = "auto",
+    workers: options.Workers = None,
+    threads: options.Threads = 1,
+    gpus_per_worker: options.Gpus = 0,
 ) -> None:
-    """Compute embeddings: a NumPy file with one float32 row per text."""
+    """Compute embeddings: a NumPy file with one float32 row per text, or a folder of shards.
+
+    With --out FOLDER/ the input is one file or many (a folder, a pattern in quotes, s3:// or gs://). Shards are
+    computed by one process for each core, or by a Ray cluster; the same command continues an interrupted run.
+    """
+    from nearfar.cli.shards import is_sharded, run_sharded
+
+    if is_sharded(source, out):
+        run_sharded(
+            ("embed", model, source, out),
+            {
+                "text": text, "id": ids, "encoding": encoding, "invalid": invalid or "refuse", "large": large,
+                "batch_size": batch_size, "device": device, "precision": precision, "dtype": dtype,
+                "file_format": form, "only": only, "rows_per_shard": rows_per_shard,
+            },
+            (on, workers, address, threads, gpus_per_worker),
+            overwrite=overwrite,
+        )  # fmt: skip
+        return
     from nearfar.cli.options import check_target, handling, open_console
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout

@@ -76,6 +76,14 @@ Task = Annotated[
     str | None, typer.Option("--task", help="Which task, of a model trained with several ([[task]] tables).")
 ]
 
+On = Annotated[str, typer.Option("--on", metavar="local|ray", help="Where shards are computed, for --out FOLDER/.")]
+Address = Annotated[str, typer.Option("--address", help="Of the Ray cluster; auto finds the one of this machine.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each worker, for --out FOLDER/.")]
+Gpus = Annotated[float, typer.Option("--gpus-per-worker", min=0, help="GPUs of each worker, with --on ray.")]
+RowsPerShard = Annotated[
+    int, typer.Option("--rows-per-shard", min=1, help="Rows of an input file in a shard, for --out FOLDER/.")
+]
+
 OutLines = Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +15,12 @@ import typer
 
 from nearfar.cli import options
 from nearfar.errors import DataError, Interrupted, OutputError, Problem, SettingError, counted
-from nearfar.files import part_of, sha256_of
+from nearfar.files import part_of
+from nearfar.shards.prediction_fields import REASON, Fields
 
 if TYPE_CHECKING:
     from nearfar.cli.windows import Survey, Windows
     from nearfar.data import Records
-    from nearfar.encoding.model import Prediction
     from nearfar.encoding.predictor import Predictor
 
 
@@ -33,7 +32,10 @@ def predict(
     model: options.Model,
     source: Annotated[str, typer.Argument(help=f"{options.DATA_HELP} Or a text in quotes.", metavar="FILE|TEXT")],
     out: Annotated[
-        str, typer.Option("--out", help="A .csv, .tsv, .xlsx, .parquet or .jsonl file, or - for standard output.")
+        str,
+        typer.Option(
+            "--out", help="A .csv, .tsv, .xlsx, .parquet or .jsonl file, or - for standard output; FOLDER/ for shards."
+        ),
     ] = "-",
     text: options.Text = None,
     pair: options.Pair = None,
@@ -63,18 +65,46 @@ def predict(
     precision: options.Precision = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the file of an interrupted run.")] = False,
     overwrite: options.Overwrite = False,
+    form: Annotated[
+        str, typer.Option("--format", metavar="jsonl|parquet", help="Of the shards in --out FOLDER/.")
+    ] = "jsonl",
+    rows_per_shard: options.RowsPerShard = 65_536,
+    on: options.On = "local",
+    address: options.Address = "auto",
+    workers: options.Workers = None,
+    threads: options.Threads = 1,
+    gpus_per_worker: options.Gpus = 0,
 ) -> None:
     """Classify texts: every row of the file with its label and probabilities, or the score of a task.
 
     Rows that --invalid drop leaves out stay in the file, without a label and with the reason. With --reject, every row
     also has its typicality: the share of in-scope texts that fit the classes less well.
+
+    With --out FOLDER/ the input is one file or many (a folder, a pattern in quotes, s3:// or gs://). Shards are
+    computed by one process for each core, or by a Ray cluster; the same command continues an interrupted run.
     """
+    from nearfar.cli.shards import is_sharded, run_sharded
+
+    if is_sharded(source, out):
+        run_sharded(
+            ("predict", model, source, out),
+            {
+                "text": text, "pair": pair, "task": task, "only": only, "top": top, "min_probability": min_probability,
+                "reject": reject, "encoding": encoding, "invalid": invalid or "refuse", "large": large,
+                "batch_size": batch_size, "device": device, "precision": precision, "file_format": form,
+                "rows_per_shard": rows_per_shard,
+            },
+            (on, workers, address, threads, gpus_per_worker),
+            overwrite=overwrite,
+        )  # fmt: skip
+        return
     from nearfar.cli.columns import remembered
     from nearfar.cli.options import check_target, handling, print_notes
     from nearfar.cli.windows import Windows
     from nearfar.data import Layout
     from nearfar.data.sources import locate
     from nearfar.data.writers import ending_of, line_of
+    from nearfar.encoding.digests import folder_digest
     from nearfar.encoding.predictor import open_predictor
 
     options.use_device(device)
@@ -102,7 +132,8 @@ def predict(
     rows = Windows(source, layout, invalid=choice, size=WINDOW)
     survey = rows.survey()
     predictor.check(survey.first)
-    fields = fields.beside(survey, target)
+    flat = target is not None and target.suffix.lower() not in (".jsonl", ".ndjson")
+    fields = fields.beside(survey.columns, flat=flat, reasons=survey.dropped > 0)
     work = _Work(predictor, rows, survey, fields, batch_size)
     if target is None:
         for lines in work.windows(0):
@@ -114,76 +145,6 @@ def predict(
         work.fill(target, origin, resume=resume)
         sys.stderr.write(f"{counted(survey.rows + survey.dropped, 'row')} in {out}\n")
     print_notes([*survey.notes, *fields.notes], source)
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Which fields a prediction has, and what they are called."""
-
-    only: bool
-    """Whether the columns of the file are left out."""
-    top: int | None
-    least: float
-    """The probability below which there is no label."""
-    reject: float | None = None
-    """The typicality below which there is no label; None: it is not computed."""
-    columns: tuple[str, ...] = ()
-    """The columns of the file."""
-    flat: bool = False
-    """Whether the format has plain cells: the probability of the label in place of those of all classes."""
-    reasons: bool = False
-    """Whether there are rows without a prediction, with the reason."""
-
-    def beside(self, survey: Survey, target: Path | None) -> Fields:
-        """The same for the columns of a file and the format of the target."""
-        flat = target is not None and target.suffix.lower() not in (".jsonl", ".ndjson")
-        return replace(self, columns=survey.columns, flat=flat, reasons=survey.dropped > 0)
-
-    @property
-    def notes(self) -> list[str]:
-        """Names that differ because the file has such columns."""
-        changed = [name for name in NAMES if not self.only and name in self.columns]
-        return [f"it has a column {name!r}, so predictions are in {self.name(name)!r}" for name in changed]
-
-    def name(self, field: str) -> str:
-        """The name of a field, another one where the file has such a column."""
-        while not self.only and field in self.columns:
-            field = f"predicted_{field}"
-        return field
-
-    def names(self, first: Mapping[str, object]) -> list[str]:
-        """The names of all columns, given the fields of a first prediction."""
-        kept = [] if self.only else list(self.columns)
-        return [*kept, *(name for name in first if name not in kept), *([self.name(REASON)] if self.reasons else [])]
-
-    def of(self, prediction: Prediction) -> dict[str, object]:
-        """The fields of a prediction."""
-        fields: dict[str, object] = {}
-        ranked = sorted(prediction.probabilities.items(), key=lambda each: -each[1])
-        if prediction.label is not None:
-            sure = not ranked or ranked[0][1] >= self.least
-            fits = self.reject is None or (prediction.typicality or 0.0) >= self.reject
-            fields[self.name("label")] = prediction.label if sure and fits else None
-        if prediction.labels is not None:
-            applying = [label for label in prediction.labels if prediction.probabilities[label] >= self.least]
-            fields[self.name("labels")] = ";".join(applying) if self.flat else applying
-        if ranked and self.flat:
-            fields[self.name("probability")] = round(ranked[0][1], 6)
-            for place, (label, chance) in enumerate(ranked[1 : self.top or 1], 2):
-                fields[self.name(f"label_{place}")] = label
-                fields[self.name(f"probability_{place}")] = round(chance, 6)
-        elif ranked:
-            listed = ranked[: self.top] if self.top else prediction.probabilities.items()
-            fields[self.name("probabilities")] = {name: round(chance, 6) for name, chance in listed}
-        if prediction.score is not None:
-            fields[self.name("score")] = round(prediction.score, 6)
-        if prediction.typicality is not None:
-            fields[self.name("typicality")] = round(prediction.typicality, 6)
-        return fields
-
-
-REASON = "not_predicted"
-NAMES = ("label", "labels", "probability", "probabilities", "score", "typicality", REASON)
 
 
 def quoted(source: str) -> bool:
@@ -273,14 +234,6 @@ class _Work:
                 file.discard()
                 raise
             file.finish()
-
-
-def folder_digest(folder: Path) -> str:
-    """SHA-256 of the files of a model folder; its name where it is none."""
-    if not folder.is_dir():
-        return str(folder)
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
-    return hashlib.sha256("".join(f"{path.name} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
 
 
 def score(

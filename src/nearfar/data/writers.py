@@ -8,6 +8,7 @@ all.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -175,6 +176,15 @@ def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Values]) -> No
         _WRITERS[path.suffix.lower()](temporary, columns, lambda: iter(rows))
 
 
+def encoded(ending: str, columns: Sequence[str], rows: Sequence[Values]) -> bytes:
+    """Rows that are in memory as the bytes of a .jsonl or .parquet file."""
+    if ending == ".jsonl":
+        return b"".join(map(line_of, rows))
+    buffer = io.BytesIO()
+    _parquet(buffer, columns, lambda: iter(rows))
+    return buffer.getvalue()
+
+
 def line_of(row: Values) -> bytes:
     """A row as a line of JSON; whatever JSON does not have, such as a date, is written as text."""
     return (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
@@ -206,7 +216,7 @@ def _lines(path: Path, _columns: Sequence[str], rows: Rows) -> None:
         file.writelines(map(line_of, rows()))
 
 
-def _parquet(path: Path, columns: Sequence[str], rows: Rows) -> None:
+def _parquet(path: Path | IO[bytes], columns: Sequence[str], rows: Rows) -> None:
     """Columns of one kind keep it, those of several kinds become text; lists and objects are JSON."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -96,3 +96,11 @@ def relisted(folder: Path, *names: str) -> Iterator[None]:
 def _write(folder: Path, digests: Mapping[str, str]) -> None:
     lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
     write_atomic(folder / DIGESTS, lines, folder / f".{DIGESTS}")
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of the files of a model folder; its name where it is none."""
+    if not folder.is_dir():
+        return str(folder)
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".txt", ".model"))
+    return hashlib.sha256("".join(f"{path.name} {sha256_of(path)}\n" for path in files).encode()).hexdigest()

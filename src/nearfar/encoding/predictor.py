@@ -70,10 +70,15 @@ class Predictor:
 
 
 def open_predictor(
-    name: str | Path, task: str | None = None, *, prepare: Callable[[Model], Model] | None = None
+    name: str | Path,
+    task: str | None = None,
+    *,
+    prepare: Callable[[Model], Model] | None = None,
+    device: str | None = None,
 ) -> Predictor:
     """Open a model folder, and one of its tasks where it has several; ``prepare`` is called with the open model."""
-    model = load(name) if prepare is None else prepare(load(name))
+    model = load(name, device=device)
+    model = model if prepare is None else prepare(model)
     if task is not None or is_task_model(model.card):
         return task_predictor(load_tasks(name, model), task)
     return predictor_of(model)

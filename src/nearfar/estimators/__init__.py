@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nearfar.estimators.display import Chart, Page
     from nearfar.estimators.encoder import Encoder, Hit
     from nearfar.estimators.experiments import Comparison, Tuning, compare, tune
+    from nearfar.estimators.file_runs import embed_files, predict_files
     from nearfar.estimators.multitask import MultiTask
     from nearfar.estimators.recipes import train
     from nearfar.estimators.saved_model import load
@@ -27,7 +28,9 @@ __all__ = [
     "Page",
     "Tuning",
     "compare",
+    "embed_files",
     "load",
+    "predict_files",
     "train",
     "tune",
 ]
@@ -42,7 +45,9 @@ _MODULES = {
     "Page": "display",
     "Tuning": "experiments",
     "compare": "experiments",
+    "embed_files": "file_runs",
     "load": "saved_model",
+    "predict_files": "file_runs",
     "train": "recipes",
     "tune": "experiments",
 }

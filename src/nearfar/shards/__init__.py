@@ -1,0 +1,1 @@
+"""Corpora larger than a machine: files to shards of vectors or predictions, and indexes over them."""
