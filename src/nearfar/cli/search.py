@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nearfar.data.corpora import Corpus
     from nearfar.encoding import Model
     from nearfar.evaluation.index import SearchIndex
+    from nearfar.shards.index import ShardedIndex
 
 LONGEST = 300
 """Characters of a document that a terminal shows."""
@@ -59,6 +60,11 @@ def search(
     device: options.Device = None,
     precision: options.Precision = None,
     overwrite: options.Overwrite = False,
+    on: Annotated[
+        str, typer.Option("--on", metavar="local|ray", help="Where the parts of an index of VECTORS are searched.")
+    ] = "local",
+    address: options.Address = "auto",
+    workers: options.Workers = None,
 ) -> None:
     """Find the texts nearest to a query, or to each query of a file.
 
@@ -80,7 +86,8 @@ def search(
     check_target(out, overwrite=overwrite)
     if not prompted and not is_text(given):
         locate(given)  # refuses a file that does not exist before the model is opened
-    opened = open_searchable(model, corpus, corpus_text, encoding, batch_size, invalid=choice, large=large)
+    where = (on, workers, address)
+    opened = open_searchable(model, corpus, corpus_text, encoding, batch_size, invalid=choice, large=large, where=where)
     notes = list(opened.notes)
     if top > len(opened.index):
         every = counted(len(opened.index), "document")
@@ -135,7 +142,7 @@ class Searchable:
     """A model and the documents it searches."""
 
     model: Model
-    index: SearchIndex
+    index: SearchIndex | ShardedIndex
     notes: tuple[str, ...] = ()
 
     def answers(self, queries: Corpus, top: int, batch_size: int) -> Iterator[dict[str, object]]:
@@ -153,6 +160,7 @@ class Searchable:
                 "results": [
                     {"rank": rank, **self.index.document(at), "score": round(score, 6)}
                     for rank, (at, score) in enumerate(nearest, 1)
+                    if at >= 0
                 ],
             }
 
@@ -167,6 +175,7 @@ def open_searchable(
     invalid: options.Handling,
     large: bool,
     advise: bool = True,
+    where: tuple[str, int | None, str] = ("local", None, "auto"),
 ) -> Searchable:
     """The model, and the index of the corpus: a saved one, or one that is computed now."""
     from nearfar.data.corpora import read_corpus
@@ -174,9 +183,10 @@ def open_searchable(
     from nearfar.encoding import load
     from nearfar.evaluation.index import SearchIndex, is_index
     from nearfar.pipeline.evaluate import require_vectors
+    from nearfar.shards.index import is_sharded_index
 
-    if is_index(Path(corpus)):
-        index = SearchIndex.load(corpus)
+    if is_index(Path(corpus)) or is_sharded_index(Path(corpus)):
+        index = _saved_index(corpus, where)
         if text is not None:
             raise SettingError(f"--corpus-text names a column of a file, and {corpus} is an index; leave it out.")
         model = options.prepared(load(name))
@@ -191,6 +201,21 @@ def open_searchable(
         notes.append(f"to search {corpus} again in less time: nearfar index {name} {corpus} --out INDEX")
     vectors = embed_texts(model, documents.texts, batch_size)
     return Searchable(model, SearchIndex(documents.texts, documents.ids, vectors, model, corpus), tuple(notes))
+
+
+def _saved_index(folder: str, where: tuple[str, int | None, str]) -> SearchIndex | ShardedIndex:
+    """A saved index, of a corpus or of shards."""
+    from nearfar.evaluation.index import SearchIndex
+    from nearfar.shards.executors import executor_for
+    from nearfar.shards.index import ShardedIndex, is_sharded_index
+
+    on, workers, address = where
+    if not is_sharded_index(Path(folder)):
+        if on != "local" or workers is not None:
+            raise SettingError(f"--on and --workers are for an index of VECTORS, and {folder} is one of a corpus.")
+        return SearchIndex.load(folder)
+    away = on != "local" or workers is not None
+    return ShardedIndex.load(folder, executor_for(on, workers, address, 1, 0.0) if away else None)
 
 
 def embed_texts(model: Model, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:

@@ -74,7 +74,8 @@ class EmbeddingEstimator(TextEstimator):
 
         Args:
             queries: texts, or one text.
-            corpus: texts to search among, or an index of them: :meth:`index`.
+            corpus: texts to search among, or an index of them: :meth:`index`, or an index of many shards that
+                ``nearfar.shards.index.ShardedIndex.load`` has opened.
             top: how many are returned for each query.
             batch_size: texts computed at once.
 
@@ -85,13 +86,19 @@ class EmbeddingEstimator(TextEstimator):
         if top < 1:
             raise SettingError(f"top must be 1 or more, got {top}.")
         from nearfar.evaluation.index import SearchIndex
+        from nearfar.shards.index import ShardedIndex
 
         asked = read_texts([queries] if isinstance(queries, str) else queries, self._layout(), "queries")
-        index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus, batch_size=batch_size)
+        saved = isinstance(corpus, SearchIndex | ShardedIndex)
+        index = corpus if saved else self.index(corpus, batch_size=batch_size)
         index.check(self.model_)
         scores, places = index.search(self.encode(asked, batch_size=batch_size), top=top)
         return [
-            [Hit(int(place), float(score), index.texts[place]) for score, place in zip(*row, strict=True)]
+            [
+                Hit(int(place), float(score), index.document(int(place))["doc"])
+                for score, place in zip(*row, strict=True)
+                if place >= 0
+            ]
             for row in zip(scores, places, strict=True)
         ]
 

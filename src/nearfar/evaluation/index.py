@@ -122,14 +122,19 @@ class SearchIndex:
         if model is self.model or any(checked() is model for checked in self._checked):
             return
         if fingerprint(model) != self.digests:
-            message = "this index was made with another model, whose embeddings are not comparable"
-            remedy = "Search with that model, or make the index again: nearfar index MODEL CORPUS --out INDEX."
-            raise _error(Path(self.source), message, remedy)
+            raise refuse_other_model(Path(self.source))
         self._checked.append(weakref.ref(model))
 
     def search(self, queries: NDArray[np.float32], *, top: int, progress: Progress | None = None) -> Ranked:
         """(b, top) cosines of the nearest documents of each query, falling, and (b, top) their rows."""
         return top_documents(queries, self.vectors, top=top, normalize=True, progress=progress)
+
+
+def refuse_other_model(path: Path) -> DataError:
+    """The error for an index of another model."""
+    message = "this index was made with another model, whose embeddings are not comparable"
+    remedy = "Search with that model, or make the index again: nearfar index MODEL CORPUS --out INDEX."
+    return _error(path, message, remedy)
 
 
 def is_index(path: Path) -> bool:
