@@ -43,6 +43,14 @@ def embed_files(
 
     Returns:
         The folder: ``for vectors in folder`` gives the vectors shard by shard.
+
+    >>> import nearfar, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("a.txt", "b.txt"):
+    ...     _ = (folder / name).write_text("an apple\\na saw\\n")
+    >>> [vectors.shape for vectors in nearfar.embed_files("toy", folder / "*.txt", folder / "out", workers=1)]
+    [(2, 64), (2, 64)]
     """
     from nearfar.shards.vectors import VectorFolder
 
@@ -75,6 +83,15 @@ def predict_files(
 
     Returns:
         The manifest: the files and how many rows they have.
+
+    >>> import nearfar, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> nearfar.Classifier("toy", epochs=1).fit(["an apple", "a saw"] * 4, ["fruit", "tool"] * 4).save(folder / "model")
+    >>> _ = (folder / "a.txt").write_text("an apple\\na saw\\n")
+    >>> done = nearfar.predict_files(folder / "model", folder / "a.txt", folder / "out", workers=1)
+    >>> [result.rows for result in done.results]
+    [2]
     """
     return _run("predict", model, files, out, (workers, ray), options, overwrite=overwrite)
 
