@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-
 from benchmarks.scale import Corpus, Rates, Run, check, cost, fitted, limits, main, predicted, write_texts
 
 

@@ -121,6 +121,7 @@ class _LocalSession:
     def _pass(self, task: Task, common: Any, jobs: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
         context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
         size = min(self.workers, len(jobs))
+        others = {*multiprocessing.active_children()}
         with _environment(self.threads):
             pool = ProcessPoolExecutor(size, context, initializer=_begin, initargs=(os.getpid(),))
             waiting = iter(jobs.items())
@@ -139,9 +140,8 @@ class _LocalSession:
                 pool.shutdown()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for child in multiprocessing.active_children():
-                    if child.name.startswith("SpawnProcess"):
-                        child.terminate()
+                for child in {*multiprocessing.active_children()} - others:
+                    child.terminate()
                 pool.shutdown()
                 raise
 

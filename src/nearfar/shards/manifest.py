@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from nearfar.errors import DataError, OutputError, Problem, counted
+from nearfar.errors import OutputError, counted
 from nearfar.shards.inputs import RowRange
 from nearfar.shards.storage import Entry, Storage
 
 FORMAT = 1
 NAME = "manifest.json"
 DONE = "done"
+READERS = 16
+"""Records that are read at a time: an object store takes its time for each."""
 Kind = Literal["embed", "predict"]
 CHANGEABLE = ("invalid",)
 """Settings that may be others when a run is continued: shards that are done do not depend on them."""
@@ -118,15 +121,6 @@ class Manifest:
                 return f"{name.replace('_', ' ')} was {before.settings.get(name)!r} and is {value!r}"
         return f"it was begun by nearfar {before.version}, and this is {self.version}"
 
-    def changed_since(self) -> None:
-        """Refuse inputs that have changed since the run began."""
-        for entry in self.inputs:
-            now = Storage(entry.name).entry()
-            if now != entry:
-                what = "it is gone" if now is None else "it has changed since the run began"
-                remedy = "Restore it and give the same command again, or start again with --overwrite."
-                raise DataError(Problem(entry.name, what, remedy))
-
 
 def read_manifest(place: Storage) -> Manifest | None:
     """The manifest of a folder; None where there is none; raises DataError where it cannot be read."""
@@ -156,25 +150,32 @@ def record(place: Storage, stem: str, result: Result) -> None:
     (place / DONE / f"{stem}.json").write((json.dumps(asdict(result), ensure_ascii=False) + "\n").encode())
 
 
-def finished(place: Storage, manifest: Manifest) -> dict[int, Result]:
-    """The shards that are done and whose files are there with the size they had."""
-    sizes = place.listing()
-    done: dict[int, Result] = {}
-    recorded = (place / DONE).listing()
-    earlier = read_manifest(place)
-    for number in range(len(manifest.shards)):
+def finished(place: Storage, manifest: Manifest, before: Sequence[Result] = ()) -> dict[int, Result]:
+    """The shards that are done and whose files are there with the size they had.
+
+    Args:
+        place: the folder.
+        manifest: that of the run.
+        before: the results of the run, if it had ended already.
+    """
+    sizes, recorded = place.listing(), (place / DONE).listing()
+
+    def result_of(number: int) -> Result | None:
         stem = manifest.stem(number)
-        result: Result | None = None
-        if f"{stem}.json" in recorded:
-            try:
-                result = Result(**json.loads((place / DONE / f"{stem}.json").read()))
-            except (ValueError, TypeError):  # cut off by a crash of the machine
-                result = None
-        elif earlier is not None and earlier.complete:
-            result = earlier.results[number]
-        if result is not None and all(sizes.get(name) == file["bytes"] for name, file in result.files.items()):
-            done[number] = result
-    return done
+        if f"{stem}.json" not in recorded:
+            return before[number] if before else None
+        try:
+            return Result(**json.loads((place / DONE / f"{stem}.json").read()))
+        except (ValueError, TypeError):  # cut off by a crash of the machine
+            return None
+
+    with ThreadPoolExecutor(READERS) as pool:
+        results = enumerate(pool.map(result_of, range(len(manifest.shards))))
+        return {
+            number: result
+            for number, result in results
+            if result is not None and all(sizes.get(name) == file["bytes"] for name, file in result.files.items())
+        }
 
 
 def summary(results: Sequence[Result]) -> str:

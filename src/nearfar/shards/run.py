@@ -148,8 +148,8 @@ def run_files(
     _refuse_other_folder(place)
     with executor.session() as session, _alone(place):
         work = _work(kind, model, inputs, out, options, executor, travels=session.travels)
-        manifest = _planned(work, inputs, place, options, overwrite=overwrite)
-        return _filled(work, manifest, place, session, report or (lambda _done, _all: None))
+        manifest, results = _planned(work, inputs, place, options, overwrite=overwrite)
+        return _filled(work, manifest, results, session, report or (lambda _done, _all: None))
 
 
 def _work(
@@ -203,16 +203,16 @@ def _columns(name: str, layout: Layout, options: Options) -> tuple[tuple[str, ..
     return binding.texts, options.id or usual
 
 
-def _planned(work: Work, inputs: Sequence[Entry], place: Storage, options: Options, *, overwrite: bool) -> Manifest:
-    """The manifest of the run: that of the folder if it is the same run, else a new one."""
+def _planned(
+    work: Work, inputs: Sequence[Entry], place: Storage, options: Options, *, overwrite: bool
+) -> tuple[Manifest, dict[int, Result]]:
+    """The manifest of the run and the shards that are done: of the folder if it is the same run, else a new one."""
     before = None if overwrite else read_manifest(place)
     new = Manifest(work.kind, nearfar.__version__, work.digests, work.settings, inputs, ())
     if before is not None:
         new = replace(new, shards=before.shards)
         new.check(before, place)
-        if before.settings["invalid"] != new.settings["invalid"]:
-            new.write(place)
-        return new
+        return new, finished(place, new, before.results)
     with ThreadPoolExecutor(8) as pool:
         ranges = list(pool.map(lambda entry: ranges_of(entry.name, options.rows_per_shard, work.layout), inputs))
     shards = [Shard(number, part) for number, parts in enumerate(ranges) for part in parts]
@@ -222,12 +222,12 @@ def _planned(work: Work, inputs: Sequence[Entry], place: Storage, options: Optio
         _clear(place)
     new = replace(new, shards=shards)
     new.write(place)
-    return new
+    return new, {}
 
 
-def _filled(work: Work, manifest: Manifest, place: Storage, session: Session, report: Report) -> Outcome:
+def _filled(work: Work, manifest: Manifest, results: dict[int, Result], session: Session, report: Report) -> Outcome:
     """Compute the shards that are missing, and write the manifest of all."""
-    results = finished(place, manifest)
+    place = Storage(work.out)
     rows = [shard.rows.count for shard in manifest.shards]
     total, done = sum(rows), sum(rows[number] for number in results)
     jobs = {
@@ -254,7 +254,8 @@ def _filled(work: Work, manifest: Manifest, place: Storage, session: Session, re
         raise _failed(failures, results, manifest, place)
     every = [results[number] for number in range(len(manifest.shards))]
     whole = replace(manifest, results=every)
-    if jobs or read_manifest(place) != whole:
+    before = read_manifest(place)
+    if before is None or jobs or not before.complete:
         whole.write(place)
     _tidy(place)
     return Outcome(whole, len(jobs))

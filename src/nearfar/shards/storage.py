@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from nearfar.data.sources import format_of
 from nearfar.errors import DataError, OutputError, Problem, SettingError
 from nearfar.files import flush, is_full
 
@@ -142,8 +143,9 @@ class Storage:
             shape = re.compile(translated(self.path))
             found = base._below(recursive=True)  # a glob of any depth
             return [Entry(self._named(path), size, at) for path, size, at in found if shape.fullmatch(path)]
-        if self.is_folder():
-            return [Entry(self._named(path), size, at) for path, size, at in self._below(recursive=True)]
+        if self.is_folder():  # other files may be there, too
+            found = self._below(recursive=True)
+            return [Entry(self._named(path), size, at) for path, size, at in found if format_of(Path(path))]
         own = self.entry()
         return [] if own is None else [own]
 
