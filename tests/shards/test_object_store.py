@@ -20,6 +20,8 @@ server_module = pytest.importorskip("moto.server", reason="moto is not installed
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
     """A bucket with 150 texts in three files."""
+    from pyarrow import fs
+
     from nearfar.shards.storage import _filesystem
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -32,8 +34,10 @@ def bucket(tmp_path_factory):
             patch.setenv(name, "test")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         _filesystem.cache_clear()
-        files = Storage("s3://texts/corpus").files
-        files.create_dir("texts")
+        store = fs.S3FileSystem(
+            endpoint_override=f"http://{host}:{port}", region="us-east-1", allow_bucket_creation=True
+        )
+        store.create_dir("texts")
         folder = write_corpus(tmp_path_factory.mktemp("corpus"))
         for path in folder.iterdir():
             Storage(f"s3://texts/corpus/{path.name}").write(path.read_bytes())

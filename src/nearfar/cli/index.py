@@ -68,7 +68,7 @@ def index(
         return
     from nearfar.cli.options import handling, print_notes
     from nearfar.cli.search import open_searchable
-    from nearfar.evaluation.index import check_folder, is_index
+    from nearfar.evaluation.index import SearchIndex, check_folder, is_index
 
     options.use_device(device)
     options.use_precision(precision)
@@ -77,6 +77,7 @@ def index(
     if is_index(Path(corpus)):
         raise SettingError(f"{corpus} is an index already; name the file of the texts.")
     opened = open_searchable(model, corpus, text, encoding, batch_size, invalid=choice, large=large, advise=False)
+    assert isinstance(opened.index, SearchIndex)
     opened.index.save(out, overwrite=overwrite)
     print_notes(opened.notes)
     sys.stderr.write(

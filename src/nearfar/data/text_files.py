@@ -246,11 +246,14 @@ def _western(raw: bytes) -> bool:
     return raw.decode(errors="ignore").isascii() and (letters < 8 or beyond <= 0.4 * letters)
 
 
+NO_ROWS = "Name a file that has rows."
+
+
 def report_empty(issues: Issues, message: str = "the file is empty") -> None:
     """Report that there are no rows, unless a problem explains it already."""
     if not issues.problems:
         skipped = f" ({counted(issues.blank, 'blank line')} apart)" if issues.blank else ""
-        issues.add(message + skipped, "Name a file that has rows.")
+        issues.add(message + skipped, NO_ROWS)
 
 
 def _raw_lines(stream: IO[AnyStr], issues: Issues, bounds: Bounds) -> Iterator[AnyStr]:

@@ -30,8 +30,10 @@ Task = Callable[[Any, Any], Any]
 class Executor(Protocol):
     """Runs jobs, in any order."""
 
-    threads: int
-    """Of each worker."""
+    @property
+    def threads(self) -> int:
+        """Of each worker."""
+        ...
 
     def session(self) -> AbstractContextManager[Session]:
         """What runs jobs, until the end of the block."""
@@ -106,7 +108,7 @@ class _LocalSession:
         while left:
             before = len(left)
             try:
-                for number, result in self._pass(task, common, left):
+                for number, result in self._pass(task, common, dict(left)):
                     del left[number]
                     yield number, result
             except BrokenProcessPool:

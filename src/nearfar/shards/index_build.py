@@ -318,7 +318,8 @@ def _without(ids: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int6
     """(q, k - 1) the ids without that of the query itself, or without the last one."""
     own = ids == rows[:, None]
     own[~own.any(axis=1), -1] = True
-    return ids[~own].reshape(len(ids), -1)
+    others: NDArray[np.int64] = ids[~own].reshape(len(ids), -1)
+    return others
 
 
 def _recall(found: NDArray[np.int64], exact: NDArray[np.int64], rows: NDArray[np.int64]) -> float:
@@ -365,7 +366,8 @@ def normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """(n, d) with length 1, contiguous, as faiss reads them."""
     result: NDArray[np.float32] = np.ascontiguousarray(vectors, dtype=np.float32)
     lengths = np.sqrt(np.einsum("nd,nd->n", result, result))[:, None]
-    return result / np.where(lengths > 0, lengths, np.float32(1))
+    result = result / np.where(lengths > 0, lengths, np.float32(1)).astype(np.float32)
+    return result
 
 
 def faiss_module() -> Any:

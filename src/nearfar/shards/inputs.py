@@ -16,7 +16,7 @@ import numpy as np
 from nearfar.data.limits import Limits, TooLargeError
 from nearfar.data.records import Layout
 from nearfar.data.sources import Format, format_of
-from nearfar.data.text_files import Bounds, Row, csv_rows, jsonl_rows, read_lines, text_rows, tsv_rows
+from nearfar.data.text_files import NO_ROWS, Bounds, Row, csv_rows, jsonl_rows, read_lines, text_rows, tsv_rows
 from nearfar.data.values import Issues
 from nearfar.errors import DataError, Problem
 from nearfar.shards.storage import Storage
@@ -94,7 +94,6 @@ def _by_lines(name: str, rows: int, skip: int, wanted: list[int] | None) -> list
     places: list[tuple[int, int]] = []  # lines and their offsets
     line, offset, ended = 1, 0, True
     at = skip + 1 if wanted is None else (cuts.pop(0) if cuts else 0)
-    head = 0
     with closing(_content(name)) as stream:
         if at == 1:
             places.append((1, 0))
@@ -107,7 +106,9 @@ def _by_lines(name: str, rows: int, skip: int, wanted: list[int] | None) -> list
             line, offset, ended = line + len(ends), offset + len(block), block.endswith(b"\n")
     total = line - ended
     places = [(number, start) for number, start in places if start < offset]
-    head = places[0][1] if places else 0
+    if not places:
+        return []
+    head = places[0][1]
     stops = [*(start for _, start in places[1:]), offset]
     lines = [*(number for number, _ in places[1:]), total + 1]
     return [
@@ -148,6 +149,8 @@ def rows_of_range(
         for line, values in rows:
             yield line + moved, values
     for problem in own.problems:
+        if problem.remedy == NO_ROWS:  # a range of blank lines
+            continue
         line = None if problem.line is None else problem.line + moved
         issues.problems.append(
             Problem(issues.where, problem.message, problem.remedy, line, problem.column, problem.value)
@@ -208,8 +211,7 @@ def _parquet(name: str) -> Any:
 def _parquet_rows(name: str, part: RowRange, issues: Issues, columns: Sequence[str] | None) -> Iterator[Row]:
     """The rows of a range, from the row groups that have some of them."""
     with _parquet(name) as file:
-        first, groups, number = part.first - 1, list[int](), 0
-        before = 0
+        first, groups, number, before = part.first - 1, list[int](), 0, 0
         for group in range(file.metadata.num_row_groups):
             size = int(file.metadata.row_group(group).num_rows)
             if number < first + part.count and number + size > first:

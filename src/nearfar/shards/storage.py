@@ -111,7 +111,7 @@ class Storage:
         info = self._info()
         if not info.is_file:
             return None
-        return Entry(self.name, int(info.size), int(info.mtime_ns or 0))
+        return Entry(self._named(self.path), int(info.size), int(info.mtime_ns or 0))
 
     def is_folder(self) -> bool:
         """Whether it is a folder with something in it; empty folders do not exist in object stores."""

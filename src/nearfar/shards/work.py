@@ -156,7 +156,8 @@ def _windows(work: Work, job: Job, columns: Sequence[str] | None) -> Iterator[tu
     name, settings = job.entry.name, work.settings
     _refuse_changed(job.entry)
     texts = settings["texts"]
-    plain = Layout(*texts, max_chars=work.layout.max_chars, large=work.layout.large)
+    text, pair = (*texts, None)[:2]
+    plain = Layout(text, pair, max_chars=work.layout.max_chars, large=work.layout.large)
     issues = Issues(name)
     rows = rows_of_range(name, job.shard.rows, work.layout, issues, columns)
     bad: list[Any] = []
