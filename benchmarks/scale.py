@@ -91,7 +91,7 @@ def cost(corpus: Corpus, rates: Rates) -> Cost:
     rounds = math.ceil(shards / corpus.cores) / (shards / corpus.cores)  # the last shards do not fill all cores
     written = corpus.texts * (width + corpus.text_bytes)
     seconds = max(computing / corpus.cores * rounds, written / rates.disk) + rates.start
-    lists = 2 ** round(math.log2(4 * math.sqrt(corpus.texts)))
+    lists = min(65_536, 2 ** round(math.log2(4 * math.sqrt(corpus.texts))))
     training = 64 * lists * lists * corpus.dim * 10 / rates.products  # ten rounds of k-means on 64 vectors a list
     assign = corpus.texts * lists * corpus.dim / rates.products
     probed = corpus.texts / lists * 32

@@ -34,6 +34,8 @@ FLAT, EXACT, SCALAR = 200_000, 5_000_000, 200_000_000
 """Up to so many vectors an index is flat, IVF with whole vectors, and IVF with one byte a number; above, IVF-PQ."""
 PART = 1_000_000
 """Vectors of a part."""
+MOST = 65_536
+"""Lists: beyond, finding the nearest list of a vector costs more than the encoder."""
 TRAINING = 64
 """Vectors for each list that the lists are trained on."""
 MEASURED = 5_000_000
@@ -170,7 +172,7 @@ def _plan(folder: VectorFolder, settings: Settings) -> Description:
         kind = "flat" if n < FLAT else "ivf" if n < EXACT else "ivf-sq8" if n < SCALAR else "ivf-pq"
     lists = 0
     if kind != "flat":
-        usual = 2 ** round(math.log2(4 * math.sqrt(n)))
+        usual = min(MOST, 2 ** round(math.log2(4 * math.sqrt(n))))
         lists = max(1, min(settings.lists or usual, n // 39 or 1))
     parts: list[Part] = []
     starts = folder.starts.tolist()
@@ -364,9 +366,9 @@ def merged(
 
 def normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """(n, d) with length 1, contiguous, as faiss reads them."""
-    result: NDArray[np.float32] = np.ascontiguousarray(vectors, dtype=np.float32)
+    result = np.array(vectors, dtype=np.float32, order="C")
     lengths = np.sqrt(np.einsum("nd,nd->n", result, result))[:, None]
-    result = result / np.where(lengths > 0, lengths, np.float32(1)).astype(np.float32)
+    result /= np.where(lengths > 0, lengths, np.float32(1))
     return result
 
 

@@ -151,9 +151,9 @@ def rows_of_range(
     for problem in own.problems:
         if problem.remedy == NO_ROWS:  # a range of blank lines
             continue
-        line = None if problem.line is None else problem.line + moved
+        at = None if problem.line is None else problem.line + moved
         issues.problems.append(
-            Problem(issues.where, problem.message, problem.remedy, line, problem.column, problem.value)
+            Problem(issues.where, problem.message, problem.remedy, at, problem.column, problem.value)
         )
     issues.blank += own.blank
 
