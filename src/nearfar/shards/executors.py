@@ -50,8 +50,13 @@ class Session(Protocol):
         """A large value for all workers, which they get by :func:`fetched`."""
         ...
 
-    def run(self, task: Task, common: Any, jobs: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Run all jobs; gives their numbers and results as they are done. What is lost is begun again."""
+    def run(
+        self, task: Task, common: Any, jobs: Mapping[int, Any], *, small: bool = False
+    ) -> Iterator[tuple[int, Any]]:
+        """Run all jobs; gives their numbers and results as they are done. What is lost is begun again.
+
+        ``small`` says that starting processes would take longer than the jobs.
+        """
         ...
 
 
@@ -86,20 +91,23 @@ class LocalExecutor:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """Nothing has to be prepared."""
-        yield _LocalSession(self.workers or max(1, cores() // self.threads), self.threads)
+        yield _LocalSession(self.workers, self.threads)
 
 
 class _LocalSession:
     travels = False
 
-    def __init__(self, workers: int, threads: int) -> None:
-        self.workers, self.threads = workers, threads
+    def __init__(self, workers: int | None, threads: int) -> None:
+        self.workers, self.threads = workers or max(1, cores() // threads), threads
+        self.chosen = workers is not None
 
     def share(self, value: Any) -> Any:
         return "here", value
 
-    def run(self, task: Task, common: Any, jobs: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
-        if min(self.workers, len(jobs)) <= 1:
+    def run(
+        self, task: Task, common: Any, jobs: Mapping[int, Any], *, small: bool = False
+    ) -> Iterator[tuple[int, Any]]:
+        if min(self.workers, len(jobs)) <= 1 or (small and not self.chosen):
             with _torch_threads(self.threads):
                 for number, job in jobs.items():
                     yield number, task(common, job)
@@ -219,7 +227,10 @@ class _RaySession:
     def share(self, value: Any) -> Any:
         return "ray", self.ray.put(value)
 
-    def run(self, task: Task, common: Any, jobs: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+    def run(
+        self, task: Task, common: Any, jobs: Mapping[int, Any], *, small: bool = False
+    ) -> Iterator[tuple[int, Any]]:
+        del small  # the processes of a cluster are there
         ray, each = self.ray, self.executor
         remote = ray.remote(task).options(
             num_cpus=each.threads, num_gpus=each.gpus, max_retries=ATTEMPTS, scheduling_strategy="SPREAD"

@@ -149,7 +149,9 @@ def build_index(
             if plan.kind != "flat" and not (out / TRAINED).is_file():
                 _write(_trained(folder, plan, settings.seed), out / TRAINED)
             jobs = {number: part for number, part in enumerate(plan.parts) if not (out / part.file).is_file()}
-            for _, _problem in session.run(fill_part, (str(out), plan, executor.threads), jobs):
+            for _, _problem in session.run(
+                fill_part, (str(out), plan, executor.threads), jobs, small=plan.documents < FLAT
+            ):
                 if _problem:
                     raise OutputError(_problem)
             parts = tuple(replace(part, sha256=sha256_of(out / part.file)) for part in plan.parts)

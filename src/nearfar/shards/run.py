@@ -46,6 +46,8 @@ from nearfar.shards.work import Failure, Job, Work, compute, packed
 
 ROWS = 65_536
 """Rows of a shard."""
+SMALL = 1_000
+"""Rows for which no further processes are started, unless they are asked for."""
 RUNNING = "running.json"
 BEAT = 10.0
 """Seconds between two signs of life of a run, where a folder has no locks."""
@@ -239,7 +241,8 @@ def _filled(work: Work, manifest: Manifest, results: dict[int, Result], session:
     failures: dict[int, Failure] = {}
     if jobs:
         try:
-            for number, result in session.run(compute, _shared(work, session), jobs):
+            small = sum(rows[number] for number in jobs) < SMALL
+            for number, result in session.run(compute, _shared(work, session), jobs, small=small):
                 if isinstance(result, Failure):
                     failures[number] = result
                     if result.final:
