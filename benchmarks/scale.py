@@ -240,6 +240,8 @@ def predicted(run: Run, rates: Rates) -> float:
 def check(runs: Sequence[Run]) -> list[str]:
     """A table: the processor time of each run, and what the rates of the two smallest say."""
     ordered = sorted(runs, key=lambda run: run.rows)
+    if len(ordered) < 2:
+        return ["two runs of different sizes are needed: python -m benchmarks.scale measure --rows 1e5 1e6"]
     rates = fitted(*ordered[:2])
     lines = [
         "| Rows | Processor time | Computed from the first two | Difference | Largest process |",
