@@ -107,7 +107,7 @@ def test_lost_workers_nodes_and_drivers_change_no_byte(tmp_path):
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     run = subprocess.run(
         [sys.executable, "-W", "ignore", str(tmp_path / "cluster.py"), str(corpus), str(tmp_path)],
-        capture_output=True, text=True, timeout=560, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=900, cwd=Path(__file__).parents[2],
         env=os.environ | {"PYTHONPATH": path, "RAY_worker_niceness": "0"},  # Ray would give all others precedence,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
