@@ -23,6 +23,7 @@ from benchmarks.comparisons import COMPARISONS
 from benchmarks.lines import Line, of_kind
 from benchmarks.ratios import FEWEST, WIDEST, Ratio, ratio
 from benchmarks.tables import markdown, middle, number, quality_table, spread
+from benchmarks.texts import Texts
 from nearfar.files import write_atomic
 
 PAGE = Path(__file__).with_name("RESULTS.md")
@@ -195,7 +196,8 @@ def circumstances(section: Section) -> str:
     rounds = len({turn["round"] for turn in turns})
     steal = [turn["steal"] for turn in turns if turn["kept"] and turn.get("steal") is not None]
     facts = [
-        f"{first['run'][:16].replace('T', ' ')} UTC", f"nearfar commit {first['commit']}", f"texts: {first['texts']}",
+        f"{first['run'][:16].replace('T', ' ')} UTC", f"nearfar commit {first['commit']}",
+        *([] if first["texts"] == Texts.FULL else [f"texts of {first['texts']} in place of real data"]),
         f"{first['threads_asked']} threads for everybody" if first["threads_asked"] else "everybody's own threads",
         f"{rounds} round{'s' if rounds > 1 else ''}",
         f"{repeated.total()} turns repeated" if repeated else "no turn repeated",

@@ -4,8 +4,9 @@
 
 MiniLM with cross-entropy on SST-2 sentences, as ``benchmarks.compare --only finetune`` trains it. A first training
 measures the processor time of a step as it is; a second one runs under torch.profiler, which adds some microseconds to
-each operation, and gives the shares. What no operation of torch accounts for is Python: the code between operations and
-the overhead of autograd. Others may compute meanwhile: processor time in one thread hardly depends on them.
+each operation, and gives the shares. These are of wall time, for the profiler knows no other. What no operation of
+torch accounts for is Python: the code between operations and the overhead of autograd. Others may compute meanwhile:
+processor time in one thread hardly depends on them, and they slow down all parts alike.
 """
 
 from __future__ import annotations
@@ -73,15 +74,16 @@ def shares(events: Sequence[Any]) -> dict[str, float]:
 
 
 class Steps(Callback):
-    """Notes the processor time at the end of each step, and profiles those after the warm-up where it is asked to."""
+    """Notes the time at the end of each step: that of the processor, or with a profiler the time that it knows."""
 
     def __init__(self, profiler: Any = None) -> None:
         self.ends: list[float] = []
         self.profiler = profiler
+        self.clock = time.process_time if profiler is None else time.perf_counter
 
     def step(self, entry: dict[str, Any]) -> None:
         """The end of one."""
-        self.ends.append(time.process_time())
+        self.ends.append(self.clock())
         if self.profiler is not None and entry["step"] == WARM:
             self.profiler.start()
         if self.profiler is not None and entry["step"] == entry["steps"]:
@@ -122,8 +124,8 @@ def regions() -> Iterator[None]:
             setattr(owner, name, call)
 
 
-def profile(job: dict[str, Any], scratch: Path) -> tuple[list[float], dict[str, float], int]:
-    """Processor seconds of each step as it is, seconds by kind of all profiled steps, and how many these are."""
+def profile(job: dict[str, Any], scratch: Path) -> tuple[list[float], dict[str, float]]:
+    """Processor seconds of each step as it is, and seconds by kind of all profiled steps."""
     import torch
 
     from nearfar.pipeline import train
@@ -138,18 +140,17 @@ def profile(job: dict[str, Any], scratch: Path) -> tuple[list[float], dict[str, 
         train(recipe, scratch / "profiled", callbacks=(watched,))
     found, taken = shares(profiler.events()), watched.seconds()
     found[PYTHON] = max(0.0, sum(taken) - sum(found.values()))
-    return plain.seconds(), found, len(taken)
+    return plain.seconds(), found
 
 
-def table(plain: Sequence[float], found: dict[str, float], steps: int) -> str:
-    """Milliseconds a step and shares, the largest first."""
-    whole = sum(found.values())
+def table(plain: Sequence[float], found: dict[str, float]) -> str:
+    """Shares, the largest first, and what they are of the processor time of a step."""
+    whole, step = sum(found.values()), 1_000 * statistics.median(plain)
     rows = [
-        [name, f"{1_000 * seconds / steps:.1f}", f"{seconds / whole:.1%}"]
+        [name, f"{step * seconds / whole:.1f}", f"{seconds / whole:.1%}"]
         for name, seconds in sorted(found.items(), key=lambda item: -item[1])
     ]
-    rows.append(["under the profiler", f"{1_000 * whole / steps:.1f}", ""])
-    rows.append(["without it, median", f"{1_000 * statistics.median(plain):.1f}", ""])
+    rows.append(["a whole step, median", f"{step:.1f}", "100.0%"])
     return markdown(["part of a step", "processor ms", "share"], rows)
 
 

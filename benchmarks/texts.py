@@ -16,6 +16,9 @@ Rows = list[dict[str, Any]]
 class Texts:
     """Rows by what they are for, each list in one shuffled order that everybody gets."""
 
+    FULL = "SST-2"
+    """The name where the data folder is there."""
+
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
         self.note: str | None = None
@@ -30,7 +33,7 @@ class Texts:
     @property
     def name(self) -> str:
         """What the texts are, for the title of a table."""
-        return "SST-2" if self.note is None else "sample:helpdesk"
+        return self.FULL if self.note is None else "sample:helpdesk"
 
     def training(self) -> Rows:
         """Sentences with their class."""

@@ -34,6 +34,15 @@ def test_the_command_line_starts_without_torch():
     assert python(code).strip() == "[]"
 
 
+def test_training_starts_without_libraries_that_few_runs_need():
+    """Importing them takes longer than six steps on few texts."""
+    code = (
+        "import sys, nearfar.pipeline\n"
+        "print([name for name in ('transformers', 'datasets', 'sklearn', 'scipy', 'pandas') if name in sys.modules])"
+    )
+    assert python(code).strip() == "[]"
+
+
 def test_importing_the_package_is_quick_and_estimators_are_made_without_torch():
     """Both without torch; the import takes less than 0.3 s of the processor."""
     code = (

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from nearfar.errors import SettingError
 from nearfar.evaluation.calibration import calibration_error, log_loss
@@ -92,11 +91,10 @@ def class_report(
     n = expect(truth=(truth, "n"), predicted=(predicted, "n"))["n"]
     if n == 0:
         raise SettingError("there is nothing to evaluate: no rows.")
-    numbers = np.arange(len(classes))
+    confusion = confusion_of(truth, predicted, len(classes))
     occurring = np.union1d(truth, predicted)
-    precision, recall, f1, support = precision_recall_fscore_support(
-        truth, predicted, labels=numbers, zero_division=0.0
-    )
+    right, support, guesses = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    precision, recall, f1 = _share(right, guesses), _share(right, support), _share(2 * right, support + guesses)
     per_class = {
         name: {"precision": float(p), "recall": float(r), "f1": float(f), "texts": int(count)}
         for name, p, r, f, count in zip(classes, precision, recall, f1, support, strict=True)
@@ -108,4 +106,19 @@ def class_report(
     }
     if probabilities is not None:
         scores |= {"ece": calibration_error(probabilities, truth), "log_loss": log_loss(probabilities, truth)}
-    return ClassReport(scores, per_class, confusion_matrix(truth, predicted, labels=numbers), classes)
+    return ClassReport(scores, per_class, confusion, classes)
+
+
+def confusion_of(truth: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """(c, c) how often each class was predicted for texts of each class: rows are the truth.
+
+    >>> confusion_of(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
+    [[1, 1], [0, 1]]
+    """
+    counts: NDArray[np.int64] = np.bincount(truth * classes + predicted, minlength=classes**2)
+    return counts.reshape(classes, classes)
+
+
+def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Zero where nothing is there."""
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

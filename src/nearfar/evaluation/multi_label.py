@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import f1_score, label_ranking_average_precision_score, precision_recall_fscore_support
 
 from nearfar.errors import SettingError
 from nearfar.evaluation.classification import ScoredReport
@@ -58,6 +57,8 @@ def multi_label_report(
     >>> report.scores["f1_micro"], report.scores["accuracy"], round(report.thresholds["ham"], 2)
     (1.0, 1.0, 0.5)
     """
+    from sklearn.metrics import f1_score, label_ranking_average_precision_score, precision_recall_fscore_support
+
     n = expect(truth=(truth, "n c"), probabilities=(probabilities, "n c"))["n"]
     if n == 0:
         raise SettingError("there is nothing to evaluate: no rows.")

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.evaluation.classification import ScoredReport
@@ -84,7 +83,7 @@ def score_report(
     x, y = finite("truth", truth), finite("predicted", predicted)
     constant = tuple(name for name, values in (("truth", x), ("predicted", y)) if _flat(values))
     scores = {
-        "spearman": 0.0 if constant else _correlation(rankdata(x), rankdata(y)),
+        "spearman": 0.0 if constant else _correlation(_ranks(x), _ranks(y)),
         "pearson": 0.0 if constant else _correlation(x, y),
         **({"mae": float(np.mean(np.abs(x - y)))} if absolute else {}),
         "mse": float(np.mean((x - y) ** 2)),
@@ -204,7 +203,18 @@ def _average_precision(positive: NDArray[np.bool_], values: NDArray[np.float64])
 def _roc_auc(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
     """The chance that a positive pair has a higher score than a negative one, an equal one counting half."""
     m, n = int(positive.sum()), int((~positive).sum())
-    return float((rankdata(values)[positive].sum() - m * (m + 1) / 2) / (m * n))
+    return float((_ranks(values)[positive].sum() - m * (m + 1) / 2) / (m * n))
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From 1 on, the mean rank for equal values.
+
+    >>> _ranks(np.array([0.5, 0.1, 0.5])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[place]
+    return ranks
 
 
 def _rows(**sides: NDArray[Any]) -> int:

@@ -9,8 +9,6 @@ from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch.nn import Dropout
 
 from nearfar.batching import (
@@ -93,6 +91,9 @@ class Rows:
 
         Pairs with a target above the ``threshold``, or else above ``positive_above``, are positive.
         """
+        from scipy.sparse import coo_array  # here: most runs do without
+        from scipy.sparse.csgraph import connected_components
+
         ends, threshold = self.columns, self.positive_above if threshold is None else threshold
         left, right = ends[0], ends[1]
         if self.targets is not None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from nearfar.batching import Search, VectorFile
 from nearfar.batching.cells import Cells
@@ -285,6 +283,9 @@ def _anchors(records: Records) -> tuple[dict[str, list[str]], int]:
 
 def _groups(texts: Sequence[str], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
     """(n,) ids: texts that are equal but for case and blanks, or connected by pairs, share one."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     _, (same,) = distinct([[normalized(text) for text in texts]])
     size = len(texts)
     graph = coo_array((np.ones(len(left), dtype=np.int8), (same[left], same[right])), shape=(size, size))
