@@ -46,12 +46,18 @@ def test_explore_writes_the_map_without_a_page(data):
         (("explore", "toy", "texts.jsonl", "--map", "umap"), "--map is auto, tsne or pca, got 'umap'"),
         (("explore", "toy", "texts.jsonl", "--label", "lable"), "Did you mean 'label'"),
         (("label", "texts.jsonl", "--classes", "x" * 300), "1 to 200 characters"),
+        (("explore", "./nowhere", "texts.jsonl"), "./nowhere: there is no such folder"),
+        (("explore", "toy", "texts.jsonl", "--compare", "./nowhere"), "./nowhere: there is no such folder"),
+        (("label", "texts.jsonl", "--encoder", "./nowhere"), "./nowhere: there is no such folder"),
+        (("label", "texts.jsonl", "--encoder", "nowhere"), "nowhere: there is no such folder, and no such model"),
     ],
 )
 def test_what_does_not_fit_is_refused(data, words, message):
     done = run(*words)
     assert isinstance(done.exception, NearfarError)
     assert message in str(done.exception)
+    if "nowhere" in message:
+        assert not Path("texts.nearfar").exists()
 
 
 def test_a_port_that_is_taken_is_a_message(data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import numpy as np
@@ -15,6 +16,7 @@ from nearfar.server.errors import RequestError
 from nearfar.server.memory import resident_memory, return_freed
 from nearfar.server.metrics import Counter, Histogram, Metrics
 from nearfar.server.models import Prepared
+from nearfar.server.worker_files import WorkerFiles
 
 
 def texts(*lengths: int, name: str = "") -> Prepared:
@@ -156,6 +158,35 @@ def test_metrics_in_the_format_of_prometheus():
     text = Metrics().text()
     assert text.endswith("\n")
     assert "# TYPE nearfar_requests_total counter\n" in text
+
+
+def test_metrics_of_several_processes_are_added(tmp_path, monkeypatch):
+    """Counters and histograms are sums, which an ended process does not make smaller; gauges stand side by side."""
+    first, second = (Metrics() for _ in range(2))
+    for metrics, count in ((first, 2), (second, 3)):
+        metrics.requests.add(count, "/embed", "200")
+        metrics.batch_texts.observe(count)
+        metrics.gauge("nearfar_queue_texts", "Texts.", lambda: 1.0)
+    second.requests.add(1, "/embed", "413")
+    monkeypatch.setattr("os.getpid", iter((11, 12)).__next__)
+    files = WorkerFiles(tmp_path), WorkerFiles(tmp_path)
+    files[0].write(first)
+    lines = files[1].text(second).splitlines()
+    assert 'nearfar_requests_total{path="/embed",status="200"} 5' in lines
+    assert 'nearfar_requests_total{path="/embed",status="413"} 1' in lines
+    assert lines.count("# TYPE nearfar_requests_total counter") == 1
+    assert {'nearfar_batch_texts_bucket{le="2"} 1', 'nearfar_batch_texts_bucket{le="4"} 2'} < set(lines)
+    assert {"nearfar_batch_texts_sum 5", "nearfar_batch_texts_count 2"} < set(lines)
+    assert {'nearfar_queue_texts{worker="11"} 1', 'nearfar_queue_texts{worker="12"} 1'} < set(lines)
+
+    first.requests.add(10, "/embed", "200")  # not written yet: what others show must not fall behind it later
+    assert 'nearfar_requests_total{path="/embed",status="200"} 5' in files[1].text(second)
+    (own,) = tmp_path.glob("11-*.json")
+    os.utime(own, (0, 0))
+    lines = files[1].text(second).splitlines()
+    assert 'nearfar_requests_total{path="/embed",status="200"} 5' in lines
+    assert 'nearfar_queue_texts{worker="12"} 1' in lines
+    assert not any('worker="11' in line for line in lines)
 
 
 def test_freed_memory_is_given_back():

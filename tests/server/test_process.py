@@ -194,8 +194,13 @@ def test_what_cannot_be_served_is_said_before(tmp_path):
         pass
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SettingError, match="cannot be used"):
         processes.listen(Settings("toy", port=taken.getsockname()[1]))
-    with pytest.raises(SettingError, match="cannot be read"):
+    with pytest.raises(SettingError, match="none: there is no such file; it has the API keys"):
         read_keys(tmp_path / "none")
+    with pytest.raises(SettingError, match=r"cannot be read \(Is a directory\)"):
+        read_keys(tmp_path)
+    (tmp_path / "keys").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match="not UTF-8"):
+        read_keys(tmp_path / "keys")
     (tmp_path / "keys").write_text("# old\n\n")
     with pytest.raises(SettingError, match="no API key"):
         read_keys(tmp_path / "keys")
@@ -225,6 +230,21 @@ def wait_until_ready(address: str) -> None:
     raise AssertionError("the server was not ready in time")
 
 
+def check_counts(address: str) -> None:
+    """Whichever process is asked: the requests of all of them are in the metrics, a moment later."""
+    wanted = 'nearfar_requests_total{path="/tokenize",status="200"} 30'
+    for _ in range(30):  # a connection each, which any process may take
+        assert httpx.post(f"{address}/tokenize", json={"inputs": "a"}, timeout=60).status_code == 200
+    until = time.monotonic() + 60
+    pages = [""]
+    while not all(wanted in page.splitlines() for page in pages):
+        assert time.monotonic() < until, pages[0]
+        time.sleep(0.1)
+        pages = [httpx.get(f"{address}/metrics", timeout=60).text for _ in range(10)]
+    workers = {line.partition(" ")[0] for line in pages[0].splitlines() if line.startswith("nearfar_ready{")}
+    assert len(workers) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_command_answers_what_it_accepted_before_it_ends(workers, folders):
@@ -232,6 +252,8 @@ def test_the_command_answers_what_it_accepted_before_it_ends(workers, folders):
     process, address = start(folders["classes"], "--workers", str(workers), "--max-batch-tokens", "256")
     try:
         wait_until_ready(address)
+        if workers > 1:
+            check_counts(address)
         body = {"inputs": ["secret " * 100] * 100}
         with ThreadPoolExecutor(4) as pool:
             asked = [pool.submit(httpx.post, f"{address}/embed", json=body, timeout=60) for _ in range(4)]
@@ -251,9 +273,22 @@ def test_the_command_answers_what_it_accepted_before_it_ends(workers, folders):
 
 
 def test_the_command_ends_with_a_message_where_there_is_no_model(tmp_path, capsys):
-    """The address is printed first, then what is wrong; signals are as they were."""
+    """No address is printed; signals are as they were."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(EncoderError, match=tmp_path.name):
         processes.run(Settings(str(tmp_path), port=0))
-    assert capsys.readouterr().err.startswith(f"serving {tmp_path.name} at http://127.0.0.1:")
+    assert "serving" not in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_several_processes_without_a_model_end_with_one_message(tmp_path):
+    """As one process does; none is started again and again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar", "serve", str(tmp_path), "--workers", "2", "--port", "0"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    *before, last = done.stderr.splitlines()
+    assert last.startswith(f"error: {tmp_path}: the folder holds no config.json")
+    assert not any(line.startswith(("serving", "error: ")) for line in before)

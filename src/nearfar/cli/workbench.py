@@ -66,6 +66,8 @@ def label(
     options.use_device(device)
     names = [name for name in (classes or "").split(",") if name.strip()]
     texts = _read(source, text, label_column, encoding, invalid)
+    if not files:
+        _check_models(encoder)
     with open_project(texts, out or default_folder(source), names) as project:
         embeddings = Embeddings(encoder, texts.texts, project.folder)
         explorer = Explorer(project, embeddings, method=_method(method), seed=seed)
@@ -122,6 +124,7 @@ def explore(
 
     options.use_device(device)
     texts = _read(source, text, label_column, encoding, invalid)
+    _check_models(model, compare)
     with open_project(texts, out or default_folder(source)) as project:
         embeddings = Embeddings(model, texts.texts, project.folder)
         compared = None if compare is None else Embeddings(compare, texts.texts, project.folder)
@@ -152,6 +155,15 @@ def _read(source: str, text: str | None, label: str | None, encoding: str | None
     texts = read_texts(source, Layout(text=text, label=label, encoding=encoding), invalid=options.handling(invalid))
     options.print_notes(texts.notes, source)
     return texts
+
+
+def _check_models(*names: str | None) -> None:
+    """Refuse a model that does not exist, before a project or a page is opened."""
+    from nearfar.encoding import find
+
+    for name in names:
+        if name is not None:
+            find(name)
 
 
 def _method(name: str) -> Method:

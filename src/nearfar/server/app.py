@@ -97,7 +97,10 @@ class Application:
                     await asyncio.to_thread(self.service.slot.load)
                 await stack.enter_async_context(self.service.running())
             except NearfarError as error:
-                sys.stderr.write(f"error: {error}\n")
+                if self.service.files is None:
+                    sys.stderr.write(f"error: {error}\n")
+                else:  # the process that started this one says it, once for all
+                    self.service.files.fail(str(error))
                 await send({"type": "lifespan.startup.failed", "message": ""})
                 return
             await send({"type": "lifespan.startup.complete"})
@@ -188,7 +191,8 @@ class Application:
         return JSONResponse(info(self.service))
 
     async def _metrics(self, _: Request) -> Response:
-        return PlainTextResponse(self.service.metrics.text(), media_type=CONTENT_TYPE)
+        text = await asyncio.to_thread(self.service.metrics_text)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse({"object": "list", "data": [model_card(self.service)]})

@@ -1,11 +1,12 @@
-"""What the server counts, in the text format of Prometheus."""
+"""What the server counts, in the text format of Prometheus: of one process, or of several together."""
 
 from __future__ import annotations
 
 import bisect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from nearfar.server.memory import resident_memory
 
@@ -15,6 +16,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
 
 Labels = tuple[str, ...]
+Values = dict[str, Any]
+"""What each metric of a process has counted, by its name, as JSON has it."""
 
 
 class Counter:
@@ -36,6 +39,19 @@ class Counter:
         """How many there are."""
         return self._values.get(labels, 0.0)
 
+    def values(self) -> list[Any]:
+        """What was counted, as JSON has it."""
+        with self._lock:
+            return [[labels, value] for labels, value in self._values.items()]
+
+    def total(self, processes: Mapping[str, Any]) -> list[str]:
+        """The samples of several processes, added."""
+        whole = Counter(self.name, self.description, self.labels)
+        for values in processes.values():
+            for labels, value in values:
+                whole.add(value, *labels)
+        return whole.lines()
+
     def lines(self) -> list[str]:
         """The samples, a line each."""
         with self._lock:
@@ -50,6 +66,16 @@ class Gauge:
 
     def __init__(self, name: str, description: str, read: Callable[[], float]) -> None:
         self.name, self.description, self._read = name, description, read
+
+    def values(self) -> float:
+        """The number now."""
+        return self._read()
+
+    def total(self, processes: Mapping[str, Any]) -> list[str]:
+        """The samples of several processes, each by itself."""
+        return [
+            f"{self.name}{_braces(('worker',), (process,))} {_number(value)}" for process, value in processes.items()
+        ]
 
     def lines(self) -> list[str]:
         """The sample."""
@@ -70,10 +96,28 @@ class Histogram:
 
     def observe(self, value: float, *labels: str) -> None:
         """Add a value."""
+        counts = [0] * (len(self.bounds) + 1)
+        counts[bisect.bisect_left(self.bounds, value)] = 1
+        self._add(counts, value, labels)
+
+    def values(self) -> list[Any]:
+        """What was counted, as JSON has it."""
         with self._lock:
-            counts = self._counts.setdefault(labels, [0] * (len(self.bounds) + 1))
-            counts[bisect.bisect_left(self.bounds, value)] += 1
-            self._sums[labels] = self._sums.get(labels, 0.0) + value
+            return [[labels, list(counts), self._sums[labels]] for labels, counts in self._counts.items()]
+
+    def total(self, processes: Mapping[str, Any]) -> list[str]:
+        """The samples of several processes, added."""
+        whole = Histogram(self.name, self.description, self.bounds, self.labels)
+        for values in processes.values():
+            for labels, counts, total in values:
+                whole._add(counts, total, tuple(labels))
+        return whole.lines()
+
+    def _add(self, counts: Sequence[int], total: float, labels: Labels) -> None:
+        with self._lock:
+            before = self._counts.get(labels, [0] * len(counts))
+            self._counts[labels] = [one + other for one, other in zip(before, counts, strict=True)]
+            self._sums[labels] = self._sums.get(labels, 0.0) + total
 
     def lines(self) -> list[str]:
         """The samples, a line each: cumulative counts, their sum and their number."""
@@ -132,10 +176,17 @@ class Metrics:
         """Add a number that is looked up when it is asked for."""
         self._all.append(Gauge(name, description, read))
 
-    def text(self) -> str:
-        """All samples."""
+    def values(self, *, gauges: bool) -> Values:
+        """The gauges, or all that was counted, as JSON has it."""
+        return {metric.name: metric.values() for metric in self._all if isinstance(metric, Gauge) == gauges}
+
+    def text(self, processes: Mapping[str, Values] | None = None) -> str:
+        """All samples: of this process, or of several by their names, counters added and gauges side by side."""
         lines: list[str] = []
         for metric in self._all:
             lines += [f"# HELP {metric.name} {metric.description}", f"# TYPE {metric.name} {metric.kind}"]
-            lines += metric.lines()
+            if processes is None:
+                lines += metric.lines()
+            else:
+                lines += metric.total({name: of[metric.name] for name, of in processes.items() if metric.name in of})
         return "\n".join(lines) + "\n"

@@ -8,22 +8,27 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from nearfar.errors import SettingError
+from nearfar.errors import EncoderError, NearfarError, SettingError
 from nearfar.server.app import application
 from nearfar.server.logs import write_logs
 from nearfar.server.protocol import LimitedConfig
 from nearfar.server.service import Service
 from nearfar.server.settings import Settings
+from nearfar.server.worker_files import WorkerFiles
 
 IDLE = 65
 """Seconds after which an idle connection is closed: more than the 60 of usual proxies."""
@@ -32,24 +37,34 @@ STOP = 10.0
 
 
 def run(settings: Settings) -> None:
-    """Serve until the process is stopped by Ctrl-C or SIGTERM; what was accepted is answered first."""
+    """Serve until the process is stopped by Ctrl-C or SIGTERM; what was accepted is answered first.
+
+    The address is printed when the model is loaded.
+    """
     listener = listen(settings)
-    address = address_of(listener)
-    sys.stderr.write(f"serving {settings.model_name} at {address} (docs: {address}/docs); Ctrl-C stops\n")
-    if "127.0.0.1" not in address and "[::1]" not in address and not settings.keys:
-        sys.stderr.write("note: other machines may reach this server, and it asks for no key: --api-key-file FILE\n")
+    announce = partial(_announce, settings, address_of(listener))
     with _calm_signals():
         if settings.workers > 1:
             _share_threads(settings.workers)
-            config = _config(settings, _Worker(settings), factory=True)
-            Multiprocess(config, sockets=[listener]).run()
+            with tempfile.TemporaryDirectory(prefix="nearfar-serve-") as place:
+                app = _Worker(settings, Path(place))
+                workers = _Workers(_config(settings, app, factory=True), listener, announce)
+                workers.run()
+                workers.check(WorkerFiles(Path(place)))
         else:
             write_logs(sys.stderr)
             service = Service(settings)
-            server = _Server(_config(settings, application(settings, service=service)), service)
+            server = _Server(_config(settings, application(settings, service=service)), service, announce)
             server.run(sockets=[listener])
             server.check()
     sys.stderr.write("stopped\n")
+
+
+def _announce(settings: Settings, address: str) -> None:
+    sys.stderr.write(f"serving {settings.model_name} at {address} (docs: {address}/docs); Ctrl-C stops\n")
+    if "127.0.0.1" not in address and "[::1]" not in address and not settings.keys:
+        sys.stderr.write("note: other machines may reach this server, and it asks for no key: --api-key-file FILE\n")
+    sys.stderr.flush()
 
 
 @contextlib.contextmanager
@@ -78,13 +93,23 @@ def background(settings: Settings) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """A server that ends when its model cannot be loaded."""
+    """A server that ends when its model cannot be loaded.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    Args:
+        config: settings of uvicorn.
+        service: the parts of the server.
+        announce: called once, when the model is loaded.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, announce: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
         self.service = service
+        self.announce: Callable[[], None] | None = announce
 
     async def on_tick(self, counter: int) -> bool:
+        if self.announce is not None and self.service.ready:
+            self.announce()
+            self.announce = None
         return self.service.failure is not None or await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -97,15 +122,44 @@ class _Server(uvicorn.Server):
             raise self.service.failure
 
 
+class _Workers(Multiprocess):
+    """Processes that share a socket, each with a model of its own.
+
+    Args:
+        config: settings of uvicorn.
+        listener: the socket.
+        announce: called once, when the first process has loaded its model.
+    """
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, announce: Callable[[], None]) -> None:
+        super().__init__(config, [listener])
+        self.announce: Callable[[], None] | None = announce
+
+    def keep_subprocess_alive(self) -> None:
+        if self.announce is not None and any(process.is_ready(timeout=1) for process in self.processes):
+            self.announce()
+            self.announce = None
+        super().keep_subprocess_alive()
+
+    def check(self, files: WorkerFiles) -> None:
+        """Raise where the server has ended because a process could not start."""
+        if (reason := files.failure()) is not None:
+            raise EncoderError(reason)
+        if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
+            raise NearfarError("the server has stopped, because a process could not start; its log has the reason.")
+
+
 @dataclass(frozen=True)
 class _Worker:
     """Makes the application in a process of its own."""
 
     settings: Settings
+    shared: Path
+    """The folder of all processes of the server."""
 
     def __call__(self) -> ASGIApp:
         write_logs(sys.stderr)
-        return application(self.settings, eager=True)
+        return application(self.settings, service=Service(self.settings, shared=self.shared), eager=True)
 
 
 @contextlib.contextmanager

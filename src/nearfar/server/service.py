@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from nearfar.server.metrics import Metrics
 from nearfar.server.models import Prepared, Rows, ServedHead, ServedModel, Token, open_served
 from nearfar.server.settings import CPU_TOKENS, GPU_TOKENS, Settings
 from nearfar.server.slot import Slot
+from nearfar.server.worker_files import PERIOD, WorkerFiles
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,12 @@ class Service:
 
     Args:
         settings: what the server is started with.
+        shared: the folder of the processes that serve together; None for a server of one process.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, shared: Path | None = None) -> None:
         self.settings = settings
+        self.files = None if shared is None else WorkerFiles(shared)
         self.limits = settings.limits
         self.metrics = Metrics()
         self.stopping = False
@@ -68,7 +72,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the model in the background, look at its folder, and answer what was accepted before the end."""
-        tasks = [asyncio.create_task(self._load_and_watch()), asyncio.create_task(_return_memory())]
+        tasks = [asyncio.create_task(work) for work in (self._load_and_watch(), _return_memory(), self._write_counts())]
         try:
             yield
         finally:
@@ -82,6 +86,18 @@ class Service:
         """End the threads, after all that is queued."""
         self._tokenizer.shutdown()
         self.batches.close()
+        if self.files is not None:
+            self.files.write(self.metrics)
+
+    def metrics_text(self) -> str:
+        """The metrics of this server, of all its processes together."""
+        return self.metrics.text() if self.files is None else self.files.text(self.metrics)
+
+    async def _write_counts(self) -> None:
+        """Let the other processes of this server know what was counted here."""
+        while self.files is not None:
+            await asyncio.to_thread(self.files.write, self.metrics)
+            await asyncio.sleep(PERIOD)
 
     async def _load_and_watch(self) -> None:
         if not self.slot.ready:

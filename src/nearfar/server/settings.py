@@ -86,8 +86,12 @@ def read_keys(path: Path) -> tuple[str, ...]:
     """The keys of a file, one a line; empty lines and those that begin with # are left out."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as cause:
-        raise SettingError(f"{path}: the API keys cannot be read ({cause}).") from cause
+    except FileNotFoundError:
+        raise SettingError(f"{path}: there is no such file; it has the API keys, one a line.") from None
+    except OSError as cause:
+        raise SettingError(f"{path}: the API keys cannot be read ({cause.strerror}).") from cause
+    except UnicodeDecodeError:
+        raise SettingError(f"{path}: the API keys cannot be read, because the file is not UTF-8.") from None
     keys = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     if not keys:
         raise SettingError(f"{path}: there is no API key in this file; write one into it, one a line.")
