@@ -24,9 +24,10 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from nearfar.cli.progress import console_callback
 from nearfar.encoding import load as open_model
 from nearfar.encoding.pretrained import quiet_transformers
-from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, export_task, lay_out, load_tasks
+from nearfar.encoding.task_model import TaskCard, TaskNetwork, answer, lay_out, load_tasks
 from nearfar.errors import CheckpointError, DataError, EncoderError, SettingError
 from nearfar.evaluation import embed_table
+from nearfar.exports.task_folder import export_task
 from nearfar.pipeline import train
 from nearfar.pipeline.output import conflicts_in
 from nearfar.pipeline.plan import flat, open_encoder

@@ -64,8 +64,9 @@ def export(
     """Export a model to ONNX, OpenVINO, static vectors or transformers, with a table of what it costs."""
     from nearfar.data import Layout
     from nearfar.encoding import load
-    from nearfar.encoding.task_model import export_task, holds_tasks, load_tasks
+    from nearfar.encoding.task_model import holds_tasks, load_tasks
     from nearfar.exports.quality import compare, compare_tasks
+    from nearfar.exports.task_folder import export_task
 
     if to not in TARGETS:
         *first, last = TARGETS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ from torch import nn
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model
 from nearfar.encoding.model_folder import write_sentence_transformers
-from nearfar.encoding.pretrained import MULTI_LABEL, quiet_transformers
 from nearfar.errors import SettingError
-from nearfar.files import atomic_folder, new_mode
+from nearfar.exports.class_head import POOLED, PROBES, TOLERANCE, head_layers, save_network, with_class_head
+from nearfar.files import atomic_folder
 
 SMALL = 2.0**-10
 """tanh(SMALL x) / SMALL is x to seven digits: so a layer with tanh leaves its input as it is."""
 SHIFT = 64.0
 """relu(x + SHIFT) - SHIFT is x for all states of an encoder, which a layer norm keeps smaller."""
-TOLERANCE = 1e-4
-PROBES = ["a text", "another one, somewhat longer than the first", "no", "two words", ""]
-POOLED = {"mean": "the mean of all tokens", "last": "the last token"}
 INSTEAD = "--to onnx exports it exactly"
 
 
@@ -36,7 +32,7 @@ def export_transformers(model: Model, out: Path) -> None:
     encoder = model.model
     if model.labels is None and not model.predicts_scores:
         with atomic_folder(out, out.with_name(f".{out.name}-export")) as folder:
-            _save(encoder.network, model, folder)
+            save_network(encoder.network, model, folder)
             write_sentence_transformers(folder, encoder, model.card)
         return
     network = copy.deepcopy(encoder.network) if encoder.native else _with_head(model)
@@ -44,18 +40,7 @@ def export_transformers(model: Model, out: Path) -> None:
         _divide(network, encoder.temperature, model.model.classes)
     _check(model, network)
     with atomic_folder(out, out.with_name(f".{out.name}-export")) as folder:
-        _save(network, model, folder)
-
-
-def _save(network: Any, model: Model, folder: Path) -> None:
-    with quiet_transformers():
-        network.save_pretrained(folder)
-        tokenizer = model.tokenizer
-        limit, tokenizer.model_max_length = tokenizer.model_max_length, model.card.max_length
-        tokenizer.save_pretrained(folder)
-        tokenizer.model_max_length = limit
-    for path in folder.glob("*.safetensors"):
-        os.chmod(path, new_mode())  # safetensors makes its files for their owner alone
+        save_network(network, model, folder)
 
 
 def _with_head(model: Model) -> Any:
@@ -73,8 +58,8 @@ def _with_head(model: Model) -> Any:
             f"the class head of {kind} reads the first token, and that of this model {POOLED[encoder.pooling]}, so "
             f'transformers cannot express it; {INSTEAD}, or train with encoder.pooling = "first".'
         )
-    network = _classifier(model)
-    found = None if network is None else _layers(network)
+    network = with_class_head(encoder.network, model.labels or (), multilabel=model.multilabel)
+    found = None if network is None else head_layers(network)
     if network is None or found is None:
         raise SettingError(f"transformers has no class head of our kind for {kind}; {INSTEAD}.")
     first, last, activation = found
@@ -95,38 +80,6 @@ def _with_head(model: Model) -> Any:
         last.weight.copy_(weight)
         last.bias.copy_(bias)
     return network
-
-
-def _classifier(model: Model) -> Any | None:
-    from transformers import AutoModelForSequenceClassification
-
-    encoder, labels = model.model.network, model.labels or ()
-    config = copy.deepcopy(encoder.config)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: place for place, label in enumerate(labels)}
-    config.problem_type = MULTI_LABEL if model.multilabel else "single_label_classification"
-    with torch.random.fork_rng(devices=[]), quiet_transformers():
-        try:
-            kind: Any = AutoModelForSequenceClassification
-            network: Any = kind.from_config(config)
-        except ValueError:  # an architecture without classifiers
-            return None
-    network.base_model.load_state_dict(encoder.state_dict(), strict=False)
-    return network.eval()
-
-
-def _layers(network: Any) -> tuple[nn.Linear, nn.Linear, str] | None:
-    """The layer behind the first token, the last one, and what is between them; None for a head of another kind."""
-    last: Any = getattr(network, "classifier", None)
-    pooler = getattr(getattr(network.base_model, "pooler", None), "dense", None)
-    if isinstance(last, nn.Linear):
-        if isinstance(pooler, nn.Linear):
-            return pooler, last, "tanh"
-        before = getattr(network, "pre_classifier", None)  # DistilBERT
-        return (before, last, "relu") if isinstance(before, nn.Linear) else None
-    if hasattr(last, "dense") and hasattr(last, "out_proj"):
-        return last.dense, last.out_proj, "gelu" if hasattr(last, "activation") else "tanh"
-    return None
 
 
 def _divide(network: Any, temperature: float, classes: int) -> None:
