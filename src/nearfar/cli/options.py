@@ -117,7 +117,7 @@ def use_precision(name: str | None) -> None:
 
 
 def prepared(model: OpenModel) -> OpenModel:
-    """The model, computing in the number format that was asked for; another than fp32 is told."""
+    """The model, computing in the number format that was asked for; another than fp32 is printed."""
     from nearfar.encoding.formats import Precision as Asked
     from nearfar.encoding.formats import use_precision as use
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.encoding.layers import Layer, PostNormLayer, PreNormLayer
+from nearfar.encoding.processor import has_onednn
 from nearfar.encoding.unpadded import UnpaddedEncoder
 from nearfar.errors import SettingError
 
@@ -96,8 +97,7 @@ class Int8Product:
 
 def _packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN is there and has a layout of its own for matrices of this type."""
-    there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return there and (dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+    return has_onednn() and (dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
 @lru_cache(maxsize=1)

@@ -14,14 +14,18 @@ ISA = "ONEDNN_MAX_CPU_ISA"
 CPUINFO = Path("/proc/cpuinfo")
 
 
+def has_onednn() -> bool:
+    """Whether torch was built with oneDNN."""
+    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
 def may_use_bf16() -> bool:
     """Whether torch multiplies bf16 matrices with the units of a processor that has some."""
     limit = os.environ.get(ISA, "DEFAULT").upper()
-    used: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     newest = limit in ("DEFAULT", "ALL") or (
         limit.startswith("AVX512_CORE_") and limit.endswith(("BF16", "FP16", "AMX"))
     )
-    return used and newest
+    return newest and has_onednn()
 
 
 def cpu_bf16_units(cpuinfo: Path = CPUINFO) -> str | None:
