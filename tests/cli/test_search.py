@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -154,10 +155,20 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.screen, keys.encode())
 
-    def exit_code(self) -> int:
+    def leave(self, key: str) -> int:
+        """Press a key until the command has ended; its exit code.
+
+        Python's ``input`` notices a Ctrl-C that comes after the prompt, but before it waits for keys, only with the
+        next key; on a busy machine this happens.
+        """
+        end = time.monotonic() + 120
         try:
-            while os.read(self.screen, 65536):
-                pass
+            while time.monotonic() < end:
+                self.type(key)
+                while select.select([self.screen], [], [], 15)[0]:
+                    if not os.read(self.screen, 65536):
+                        break
+            os.kill(self.process, signal.SIGKILL)
         except OSError:  # the other side is closed
             pass
         os.close(self.screen)
@@ -176,8 +187,7 @@ def test_a_terminal_asks_for_queries_until_it_is_left():
     (best,) = [line for line in lines if "h2" in line]
     assert best.split()[:2] == ["1", "1.0000"]
     assert "reset your password [in settings] :100:" in best  # no markup, no emoji
-    terminal.type("\x03")
-    assert terminal.exit_code() == 130
+    assert terminal.leave("\x03") == 130
 
 
 @pytest.mark.slow
@@ -186,5 +196,4 @@ def test_the_end_of_the_input_leaves_the_prompt_without_an_error():
     terminal.wait_for("query> ")
     terminal.type("track your order\n")
     assert '"query": "track your order", "results": [{"rank": 1, "doc_id": "h1"' in terminal.wait_for("query> ")
-    terminal.type("\x04")
-    assert terminal.exit_code() == 0
+    assert terminal.leave("\x04") == 0
