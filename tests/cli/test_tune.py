@@ -69,8 +69,10 @@ def test_a_finished_tune_is_a_study_and_runs_nothing_again(undisturbed):
     """The same command shows the same; other commands read its folder."""
     folder, out, _ = undisturbed
     before = len(events(folder))
+    (folder / ".report.html").write_text("<p>of a killed process")
     code, again, err = call("tune", str(folder.with_name("t.jsonl")), *SMALL, "--out", str(folder))
     assert (code, again) == (0, out)
+    assert not [path.name for path in folder.iterdir() if "report" in path.name and path.name != "report.html"]
     assert "this tune has had its 30 minutes" in err
     assert len(events(folder)) == before
     code, shown, _ = call("study", "show", str(folder))

@@ -35,6 +35,7 @@ from nearfar.experiments.trials import perform
 from nearfar.experiments.tune import Tuned, forget_failed, tune
 from nearfar.experiments.worker import LOG
 from nearfar.pipeline.defaults import FEW_ROWS
+from nearfar.pipeline.output import ESTIMATING
 from nearfar.recipe import parse_override
 from nearfar.seeds import stream
 from nearfar.training import Callback, StepEntry
@@ -511,6 +512,43 @@ def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path):
     assert digest(request.out / "model") == digest(peaceful.out / "model")
     entries = [json.loads(line) for line in (request.out / "model" / "journal.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in entries if entry["kind"] == "step"] == list(range(1, 13))
+
+
+def test_a_last_training_that_was_stopped_in_its_estimate_is_not_trained_again(tmp_path):
+    """The model is saved already; the next call computes the estimate, from the checkpoint."""
+
+    class Stop(Callback):
+        """Sends Ctrl-C when the estimate begins."""
+
+        def message(self, text: str) -> None:
+            if text.startswith("estimating"):
+                raise KeyboardInterrupt
+
+    request = asked(tmp_path, rounds=1)
+    plant(request, lambda name, place: 0.9 if name == "cross-entropy" else 0.5)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        quiet(request, callbacks=[Stop()])
+    model = request.out / "model"
+    assert (model / "nearfar.json").exists()
+    assert "estimate" not in json.loads((model / "metrics.json").read_text())
+    steps = Steps()
+    assert quiet(request, callbacks=[steps]).winner == "cross-entropy"
+    assert steps.taken == []
+    assert "estimate" in json.loads((model / "metrics.json").read_text())
+    heard = Heard()
+    quiet(request, heard)
+    assert any("is cross-entropy, trained on all rows already" in notice for notice in heard.notices)
+
+
+def test_an_earlier_winner_without_its_estimate_is_not_continued_as_the_next(tmp_path):
+    """Stopped in the estimate of one model, and then another contender leads."""
+    request = asked(tmp_path, rounds=1, minutes=1)
+    plant(request, lambda name, place: 0.9 if name == "supcon" else 0.5, places=1, seconds=1000.0)
+    assert quiet(request).winner == "supcon"
+    (request.out / "model" / ESTIMATING).touch()
+    plant(request, lambda name, place: 0.99 if name == "cross-entropy" else 0.2)
+    assert quiet(asked(tmp_path, rounds=1, minutes=600)).winner == "cross-entropy"
+    assert tomllib.loads((request.out / "model" / "recipe.toml").read_text())["objective"]["name"] == "cross-entropy"
 
 
 def test_the_model_of_an_earlier_winner_is_not_taken_for_that_of_the_next(tmp_path, monkeypatch):

@@ -106,7 +106,8 @@ def write_report(tuned: Tuned) -> Path:
     from nearfar.report import read_source, render_page
 
     path = tuned.folder / REPORT
-    write_atomic(path, render_page(read_source(tuned.folder if tuned.judged else tuned.folder / MODEL)))
+    page = render_page(read_source(tuned.folder if tuned.judged else tuned.folder / MODEL))
+    write_atomic(path, page, tuned.folder / f".{REPORT}")
     return path
 
 

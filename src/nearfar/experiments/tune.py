@@ -116,10 +116,11 @@ def _refit(
     """Train the winner on all rows, or go on with that."""
     from nearfar import pipeline
     from nearfar.encoding.model_folder import CARD
+    from nearfar.pipeline.output import ESTIMATING
 
     out, plan = prepared.request.out, prepared.planned.plan
     folder = out / MODEL
-    same, finished = state.refit == winner, (folder / CARD).is_file()
+    same, finished = state.refit == winner, (folder / CARD).is_file() and not (folder / ESTIMATING).exists()
     if finished and state.fitted == winner:
         watcher.message(f"{folder} is {winner}, trained on all rows already")
         return
