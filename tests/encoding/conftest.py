@@ -68,7 +68,7 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "modernbert": _modernbert_tokenizer,
 }
 TOKENIZERS |= {"xlm-roberta": TOKENIZERS["roberta"], "camembert": TOKENIZERS["roberta"]}
-TOKENIZERS |= dict.fromkeys(("albert", "xlm", "t5", "gte"), _modernbert_tokenizer)
+TOKENIZERS |= dict.fromkeys(("albert", "xlm", "t5", "gte", "deberta-v2"), _modernbert_tokenizer)
 TOKENIZERS |= {"nomic_bert": TOKENIZERS["bert"], "mpnet": TOKENIZERS["roberta"]}
 CONFIGS: dict[str, Callable[[], Any]] = {
     "bert": lambda: transformers.BertConfig(
@@ -96,6 +96,11 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     ),
     "mpnet": lambda: transformers.MPNetConfig(
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
+    ),
+    "deberta-v2": lambda: transformers.DebertaV2Config(
+        vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=0,
+        pad_token_id=0, relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
+        pos_att_type=["p2c", "c2p"], position_biased_input=False, **SIZES,
     ),
     "gte": lambda: transformers.GteConfig(
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=0,

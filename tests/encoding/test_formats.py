@@ -13,14 +13,16 @@ import torch
 import transformers
 from transformers import AutoModel
 
-from nearfar.encoding import Card, TextModel, formats, load, packed
+from nearfar.encoding import Card, TextModel, build, formats, load, packed
 from nearfar.encoding.formats import choose_format, use_precision
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model
 from nearfar.encoding.packed import Int8Product, PackedProduct
 from nearfar.encoding.pretrained import toy_tokenizer, vocabulary
+from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks
 from nearfar.errors import SettingError
 
+PAIRS = [["a text", "b", "one of two"], ["b", "a longer text of words", "two of two"]]
 TEXTS = ["", "a text", "another one, somewhat longer than the first", *(f"text {n} " * n for n in range(1, 12))]
 
 
@@ -91,6 +93,51 @@ def test_long_texts_and_pairs_and_transforms_are_near_too(network, form):
     exact = turned.embed(TEXTS)
     use_precision(turned, form)
     assert cosines(turned.embed(TEXTS), exact).mean() > 0.98
+
+
+TASKS = [
+    TaskCard("kind", "classes", {"kind": "linear"}, "accuracy", ("a", "b", "c")),
+    TaskCard("same", "pairs", {"kind": "joint-difference"}, "accuracy", ("0", "1")),
+    TaskCard("near", "scores", {"kind": "concat"}, "spearman", None, low=1.0, high=5.0),
+    TaskCard("like", "pairs", {"kind": "cosine"}, "f1", ("0", "1"), threshold=0.9, accuracy_threshold=0.5),
+]
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8"])
+def test_the_heads_of_several_tasks_read_vectors_in_any_format(network, form):
+    """Single texts, and pairs encoded together or apart: the outputs move a little, and are those of the format."""
+    encoder = TextModel(network, pooling="mean")
+    card = Card("mean", 512, native=False, task=describe_tasks(TASKS, shared=True))
+    model = Model(encoder, toy_tokenizer(), card)
+    tasks = TaskModel(model, TaskNetwork(encoder, TASKS, shared=True, seed=1), TASKS)
+
+    def outputs():
+        return [tasks.outputs(one.name, [TEXTS[1:]] if one.reads == "texts" else PAIRS) for one in TASKS]
+
+    exact = outputs()
+    assert use_precision(model, form).form == form
+    for card, before, after in zip(TASKS, exact, outputs(), strict=True):
+        assert not np.array_equal(before, after), card.name
+        np.testing.assert_allclose(after, before, atol=0.05 * max(1, np.abs(before).max()), err_msg=card.name)
+
+
+@pytest.mark.parametrize(("form", "least"), [("fp32", 1 - 1e-6), ("bf16", 0.999), ("int8", 0.99)])
+@pytest.mark.parametrize("family", ["electra", "mpnet", "deberta-v2", "modernbert", "gte", "nomic_bert"])
+def test_every_architecture_computes_in_every_format(tiny, family, form, least):
+    """Relative positions, gates and norms in front; also where the last layer computes first tokens alone."""
+    torch.manual_seed(0)
+    head = LinearHead(32, 3)
+    built = build(str(tiny(family)), classes=None, seed=1, pooling="first")
+    encoder = TextModel(built.model.network, pooling="first", head=head).eval()
+    card = Card("first", 30, native=False, labels=("a", "b", "c"), head={"kind": "linear"})
+    model = Model(encoder, built.tokenizer, card)
+    texts = [text for text in TEXTS if text]
+    exact, chances = model.embed(texts), model.probabilities(texts)
+    encoder.pack(form)
+    found = cosines(model.embed(texts), exact)
+    assert found.mean() >= least
+    assert (found.min() < 1 - 1e-7) == (form != "fp32"), "it computes in this format"
+    np.testing.assert_allclose(model.probabilities(texts), chances, atol={"fp32": 1e-5, "bf16": 0.02}.get(form, 0.1))
 
 
 def test_a_text_has_the_same_vector_in_int8_products_whatever_is_beside_it():

@@ -14,17 +14,21 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.encoding.conftest import CONFIGS, TOKENIZERS
 from torch.overrides import TorchFunctionMode
-from transformers import ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel
+from transformers import AutoModel, ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 from nearfar.encoding import build, tokenize
 from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
 from nearfar.encoding.attention import SLACK, _Attention, attention_blocks
+from nearfar.encoding.disentangled import log_buckets
 from nearfar.encoding.dropout import DropoutMasks, _DropAdd
 from nearfar.encoding.positions import rotate
+from nearfar.encoding.pretrained import quiet_transformers
 from nearfar.encoding.unpadded import ROUND
 
-FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "modernbert", "gte", "nomic_bert")
+FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "modernbert", "gte", "nomic_bert", "deberta-v2")
 LIKE_ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")
 TEXTS = ["one", "a longer text of words", "x", "so it goes on for quite a while", "two words", "one", "a b c d e f"]
 PAIRS = ["other", "b", "second text", "c", "d", "e", "the last one"]
@@ -251,7 +255,7 @@ DROPOUTS = {
 }
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "mpnet", "modernbert", "gte", "nomic_bert"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "mpnet", "modernbert", "gte", "nomic_bert", "deberta-v2"])
 def test_dropout_is_where_the_network_has_it(tiny, tmp_path, family, monkeypatch):
     """As many masks as in the network itself, with the same probabilities."""
     shutil.copytree(tiny(family), tmp_path / family)
@@ -287,6 +291,45 @@ def test_a_head_of_modernbert_may_read_the_mean_of_all_tokens(tiny, tmp_path):
         (fast, ours), (plain, theirs) = both(tmp_path / "mean", pooling=None, logits_only=logits_only)
         assert (fast.logits - plain.logits).abs().max() < TOLERANCE
         agree(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"share_att_key": False, "position_biased_input": True, "type_vocab_size": 2},
+        {"share_att_key": False, "position_buckets": -1, "max_relative_positions": 5, "norm_rel_ebd": "none"},
+        {"pos_att_type": ["c2p"]}, {"pos_att_type": ["p2c"]}, {"relative_attention": False, "pos_att_type": []},
+    ],
+    ids=["layers of their own", "without buckets", "c2p", "p2c", "absolute"],
+)  # fmt: skip
+def test_kinds_of_disentangled_attention(tmp_path, settings):
+    """Whatever a DeBERTa compares, states and gradients are those of AutoModel; texts are longer than the buckets."""
+    config = CONFIGS["deberta-v2"]()
+    for key, value in settings.items():
+        setattr(config, key, value)
+    with torch.random.fork_rng(devices=[]), quiet_transformers():
+        torch.manual_seed(3)
+        AutoModel.from_config(config).save_pretrained(tmp_path)
+        TOKENIZERS["deberta-v2"]().save_pretrained(tmp_path)
+    for logits_only in (False, True):
+        (fast, ours), (plain, theirs) = both(tmp_path, pooling="first", logits_only=logits_only)
+        assert (fast.logits - plain.logits).abs().max() < TOLERANCE
+        agree(ours, theirs)
+
+
+@pytest.mark.parametrize(("buckets", "longest"), [(256, 512), (32, 512), (8, 40)])
+def test_buckets_of_distances_are_those_of_the_network(buckets, longest):
+    distances = torch.arange(-600, 601)
+    theirs = make_log_bucket_position(distances, buckets, longest).long()
+    assert torch.equal(log_buckets(distances, buckets, longest), theirs)
+
+
+@pytest.mark.parametrize("settings", [{"conv_kernel_size": 3}, {"embedding_size": 16}])
+def test_a_deberta_with_other_parts_falls_back(settings):
+    config = CONFIGS["deberta-v2"]()
+    for key, value in settings.items():
+        setattr(config, key, value)
+    assert unpadded_encoder(AutoModel.from_config(config)) is None
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "yarn"])

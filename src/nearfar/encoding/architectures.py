@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from nearfar.encoding.disentangled import Distances
 from nearfar.encoding.layers import PostNormLayer, PreNormLayer
 from nearfar.encoding.positions import RelativeBias, Rotary
 from nearfar.encoding.unpadded import UnpaddedEncoder
@@ -133,6 +134,57 @@ def _mpnet_layer(layer: Any) -> PostNormLayer:
     )
 
 
+def _deberta(base: Any) -> UnpaddedEncoder | None:
+    """DeBERTa v2 and v3: BERT whose attention also compares contents with distances."""
+    embeddings, encoder, config = base.embeddings, base.encoder, base.config
+    first = encoder.layer[0].attention.self
+    if encoder.conv is not None or embeddings.embed_proj is not None or first.all_head_size != config.hidden_size:
+        return None
+    distances = None
+    if first.relative_attention and first.pos_att_type:
+        distances = Distances(
+            table=encoder.rel_embeddings,
+            norm=encoder.LayerNorm if "layer_norm" in encoder.norm_rel_ebd else None,
+            buckets=first.position_buckets,
+            longest=first.max_relative_positions,
+            dropout=first.pos_dropout.p,
+            keys="c2p" in first.pos_att_type,
+            queries="p2c" in first.pos_att_type,
+        )
+    return UnpaddedEncoder(
+        words=embeddings.word_embeddings,
+        positions=embeddings.position_embeddings,
+        types=embeddings.token_type_embeddings,
+        norm=embeddings.LayerNorm,
+        dropout=embeddings.dropout.p,
+        project=None,
+        layers=tuple(map(_deberta_layer, encoder.layer)),
+        heads=config.num_attention_heads,
+        first_position=0,
+        distances=distances,
+    )
+
+
+def _deberta_layer(layer: Any) -> PostNormLayer:
+    attention, mix = layer.attention.self, layer.attention.output
+    return PostNormLayer(
+        query=attention.query_proj,
+        key=attention.key_proj,
+        value=attention.value_proj,
+        mix=mix.dense,
+        mix_norm=mix.LayerNorm,
+        up=layer.intermediate.dense,
+        down=layer.output.dense,
+        down_norm=layer.output.LayerNorm,
+        activation=layer.intermediate.intermediate_act_fn,
+        attention_dropout=attention.dropout.p,
+        mix_dropout=mix.dropout.p,
+        down_dropout=layer.output.dropout.p,
+        distance_key=getattr(attention, "pos_key_proj", None),
+        distance_query=getattr(attention, "pos_query_proj", None),
+    )
+
+
 def _rotary_bert(base: Any) -> UnpaddedEncoder | None:
     """GTE and Nomic: BERT with rotary positions and a gated feed-forward block."""
     embeddings, rotary = base.embeddings, base.rotary_emb
@@ -218,6 +270,7 @@ _OPENED: dict[str, Callable[[Any], UnpaddedEncoder | None]] = {
     **dict.fromkeys(BERT_LIKE, _bert),
     "distilbert": _distilbert,
     "mpnet": _mpnet,
+    "deberta-v2": _deberta,
     "modernbert": _modernbert,
     "gte": _rotary_bert,
     "nomic_bert": _rotary_bert,

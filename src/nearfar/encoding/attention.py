@@ -95,8 +95,7 @@ def attend_first(
     """(texts, d) queries of the first tokens, (tokens, 2 d) keys and values -> (texts, d) outputs of all heads."""
     n, d = q.shape
     e = d // heads
-    filled = kv if block.fill is None or block.keep is None else _Fill.apply(kv, block.fill, block.keep)  # type: ignore[no-untyped-call]
-    k, v = filled.view(n, block.longest, 2, heads, e).permute(2, 0, 3, 1, 4)  # (texts, heads, l, e)
+    k, v = fill_block(kv, block).view(n, block.longest, 2, heads, e).permute(2, 0, 3, 1, 4)  # (texts, heads, l, e)
     scores = _wide((q.view(n, heads, 1, e) * k).sum(dim=-1)) * (1 / math.sqrt(e))  # (texts, heads, l)
     if bias is not None:
         scores = scores + bias[:, :, 0]
@@ -105,6 +104,14 @@ def attend_first(
     weights = masks.drop(scores.softmax(dim=-1).to(v.dtype), dropout)
     mixed: Tensor = (weights.unsqueeze(-1) * v).sum(dim=2).reshape(n, d)
     return mixed
+
+
+def fill_block(tokens: Tensor, block: Block) -> Tensor:
+    """(tokens, d) of a block -> (texts * longest, d), with any numbers at padding, whose gradient must be zero."""
+    if block.fill is None or block.keep is None:
+        return tokens
+    filled: Tensor = _Fill.apply(tokens, block.fill, block.keep)  # type: ignore[no-untyped-call]
+    return filled
 
 
 class _Fill(torch.autograd.Function):

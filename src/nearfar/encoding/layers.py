@@ -64,6 +64,9 @@ class PostNormLayer(Layer):
     down_dropout: float
     gate: nn.Linear | None = None
     """A factor for the activated values of ``up``."""
+    distance_key: nn.Linear | None = None
+    distance_query: nn.Linear | None = None
+    """What makes keys and queries of distances, in disentangled attention; None: what makes those of tokens."""
 
     def entry(self, x: Tensor) -> Tensor:
         """(t, d) what the attention reads."""

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.encoding.attention import attend, attend_first, attention_blocks
+from nearfar.encoding.disentangled import Distances, LayerDistances
 from nearfar.encoding.dropout import NO_NOISE, DropoutMasks, EncoderNoise, scale_heads
-from nearfar.encoding.layers import Layer, normed
+from nearfar.encoding.layers import Layer, PostNormLayer, normed
 from nearfar.encoding.positions import RelativeBias, Rotary, offsets, rotate, window_bias
 
 ROUND = 64
@@ -100,6 +101,7 @@ class UnpaddedEncoder:
     heads: int
     first_position: int
     relative: RelativeBias | None = None
+    distances: Distances | None = None
     final_norm: nn.LayerNorm | None = None
     noise: EncoderNoise = NO_NOISE
 
@@ -109,6 +111,8 @@ class UnpaddedEncoder:
         modules = [self.words, self.positions, self.types, self.norm, self.project, self.final_norm, *layers]
         if self.relative is not None:
             modules.append(self.relative.table)
+        if self.distances is not None:
+            modules += [self.distances.table, self.distances.norm]
         return [weight for module in modules if module is not None for weight in module.parameters()]
 
     def forward(self, batch: Unpadded, masks: DropoutMasks, *, first_only: bool = False) -> Tensor:
@@ -156,10 +160,16 @@ class UnpaddedEncoder:
         qkv = layer.qkv(layer.entry(x))
         if layer.rotary is not None:
             qkv = rotate(qkv, stream.angles(layer.rotary), self.heads, parts=3)
+        biases = stream.biases(layer.window)
+        near = self._distances(layer, stream, masks)
+        if near is not None:
+            qkv = near.shrunk(qkv, parts=3)
         pieces = torch.split(qkv, [*stream.tokens, stream.padding])
+        if near is not None:
+            biases = [near.scores(piece, block) for piece, block in zip(pieces, stream.blocks, strict=False)]
         outputs = [
             attend(piece, block, self.heads, layer.attention_dropout, masks, bias=bias)
-            for piece, block, bias in zip(pieces, stream.blocks, stream.biases(layer.window), strict=False)
+            for piece, block, bias in zip(pieces, stream.blocks, biases, strict=False)
         ]
         if stream.padding:
             outputs.append(qkv.new_zeros(stream.padding, outputs[0].shape[1]))
@@ -168,6 +178,12 @@ class UnpaddedEncoder:
             scales = masks.heads(stream.texts, self.heads, self.noise.drophead).to(heads)
             heads = scale_heads(heads, scales[stream.owners()])
         return layer.output(heads, x, masks)
+
+    def _distances(self, layer: Layer, stream: Stream, masks: DropoutMasks) -> LayerDistances | None:
+        if self.distances is None:
+            return None
+        assert isinstance(layer, PostNormLayer)
+        return LayerDistances(self.distances, layer, self.heads, stream.blocks[0].longest, masks)
 
     def _first_tokens(self, layer: Layer, x: Tensor, stream: Stream, masks: DropoutMasks) -> Tensor:
         """One query for each text, keys and values for all its tokens; what follows them for the first tokens only.
@@ -179,9 +195,14 @@ class UnpaddedEncoder:
         kv = layer.kv(inside)
         if layer.rotary is not None:
             kv = rotate(kv, stream.angles(layer.rotary), self.heads, parts=2)
-        queries = torch.split(layer.q(inside.index_select(0, begins)), [block.texts for block in stream.blocks])
+        q, near = layer.q(inside.index_select(0, begins)), self._distances(layer, stream, masks)
+        if near is not None:
+            q = near.shrunk(q, parts=1)
+        queries = torch.split(q, [block.texts for block in stream.blocks])
         pieces = torch.split(kv, [*stream.tokens, stream.padding])
         biases = stream.biases(layer.window)
+        if near is not None:
+            biases = [near.first_scores(*each) for each in zip(queries, pieces, stream.blocks, strict=False)]
         outputs = [
             attend_first(q, piece, block, self.heads, layer.attention_dropout, masks, bias=bias)
             for q, piece, block, bias in zip(queries, pieces, stream.blocks, biases, strict=False)
