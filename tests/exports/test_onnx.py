@@ -109,7 +109,11 @@ def test_all_tasks_are_in_one_graph(tiny, tmp_path):
     tasks = TaskModel(Model(built.model, built.tokenizer, card), network, TASKS)
     export_onnx(tasks.model, tmp_path / "out", tasks=tasks)
     exported = OnnxModel(tmp_path / "out", threads=1)
+    export_onnx(tasks.model, tmp_path / "small", tasks=tasks, int8=True)
+    small = OnnxModel(tmp_path / "small", threads=1)
 
+    assert small.tasks == exported.tasks
+    assert 1e-5 < compare_tasks(tasks, small, TEXTS) < 0.3
     assert exported.tasks == ("mood", "same", "near", "like")
     assert compare_tasks(tasks, exported, TEXTS) < 1e-5
     assert exported.predict(TEXTS, task="mood").tolist() == [one.label for one in tasks.predict("mood", [TEXTS])]
@@ -124,6 +128,17 @@ def test_all_tasks_are_in_one_graph(tiny, tmp_path):
         exported.predict(TEXTS, task="moot")
 
 
+def largest_weight(path: Path) -> int:
+    """The largest 8-bit weight of the matrix products of a graph."""
+    import onnx
+
+    graph = onnx.load(path).graph
+    weights = {node.input[1] for node in graph.node if node.op_type == "MatMulInteger"}
+    kept = [onnx.numpy_helper.to_array(one) for one in graph.initializer if one.name in weights]
+    assert kept
+    return max(int(np.abs(one.astype(np.int32)).max()) for one in kept)
+
+
 def test_eight_bits_are_smaller_and_their_cost_is_stated(tmp_path):
     """On an encoder of 512 positions, and a text that fills them."""
     model = model_on(long_bert(tmp_path / "encoder"), head=HEADS["nearest-center"], max_length=512)
@@ -135,6 +150,7 @@ def test_eight_bits_are_smaller_and_their_cost_is_stated(tmp_path):
     assert model.tokenize(long).lengths.tolist() == [512, 3]
     assert np.abs(model.embed(long) - whole.embed(long)).max() < 1e-5
     assert small.path.stat().st_size < 0.9 * whole.path.stat().st_size
+    assert 60 <= largest_weight(small.path) <= 64, "7 bits: products of two do not overflow without VNNI"
     assert (whole.card.precision, small.card.precision) == ("fp32", "int8")
     exact, rough = (compare(model, one, TEXTS, ["9"] * len(TEXTS)) for one in (whole, small))
     assert exact.distance < 1e-6 < rough.distance

@@ -11,6 +11,7 @@ import nearfar
 from nearfar.workbench.app import Workbench, make_app
 from nearfar.workbench.embeddings import Embeddings
 from nearfar.workbench.explorer import NOTHING, Explorer
+from nearfar.workbench.label_log import LabelLog
 from nearfar.workbench.label_queue import BATCH, LEASE, LabelQueue
 from nearfar.workbench.project import Project, read_texts
 from nearfar.workbench.trainer import Trainer
@@ -53,7 +54,7 @@ def bench_of(folder, rows, *, classes=(), train=True, encoder="toy"):
     project = Project(texts, folder / "out", classes)
     embeddings = Embeddings(encoder, texts.texts, project.folder)
     explorer = Explorer(project, embeddings, method="pca")
-    trainer = Trainer(project, encoder, epochs=1) if train else None
+    trainer = Trainer(project, encoder, then=explorer.find_suspects, epochs=1) if train else None
     return Workbench(project, embeddings, explorer, LabelQueue(project, embeddings), trainer, token="secret")
 
 
@@ -110,6 +111,40 @@ def test_from_no_label_to_a_saved_model(tmp_path):
     rows = list(csv.DictReader((tmp_path / "out" / "labeled.csv").read_text(encoding="utf-8-sig").splitlines()))
     assert len(rows) == 16
     assert all(row["text"] in texts_of(row["label"]) for row in rows)
+
+
+def test_label_errors_are_searched_again_after_a_training(tmp_path):
+    """Among the labels that were given on the page; those that somebody has checked are not asked again."""
+    bench = bench_of(tmp_path, unlabeled(), classes=[*THINGS])
+    ann, texts = Client(bench, "ann"), bench.project.texts.texts
+    bench.embeddings.compute()
+    bench.explorer.compute()
+    assert ann.ask("suspects")["rows"] == []
+    wrong = 5
+
+    def change(row, label, **values):
+        version = ann.ask("rows", rows=[row])["rows"][0]["version"]
+        return {"row": row, "version": version, "kind": "label", "label": label, **values}
+
+    kinds = ["fruit" if text in texts_of("fruit") else "tool" for text in texts]
+    kinds[wrong] = "tool"
+    ann.ask("decide", changes=[change(row, kind) for row, kind in enumerate(kinds)])
+    bench.trainer.join()
+    assert ann.ask("state")["training"]["error"] is None
+    assert wrong in [each["row"] for each in ann.ask("suspects")["rows"]]
+    ann.ask("decide", changes=[change(wrong, "tool", checked=True)])
+    assert wrong not in [each["row"] for each in ann.ask("suspects")["rows"]]
+    bench.explorer.find_suspects()
+    assert wrong not in [each["row"] for each in ann.ask("suspects")["rows"]]
+    ann.ask("decide", changes=[change(wrong, "tool")])  # undone: it is asked again
+    assert wrong in [each["row"] for each in ann.ask("suspects")["rows"]]
+    ann.ask("decide", changes=[change(wrong, "fruit")])  # changed elsewhere: the doubt was of another label
+    assert wrong not in [each["row"] for each in ann.ask("suspects")["rows"]]
+    bench.project.log.close()
+    again = LabelLog(tmp_path / "out" / "labels.jsonl")
+    assert again.decision(bench.project.texts.keys[wrong]).version == 4
+    assert not again.decision(bench.project.texts.keys[wrong]).checked
+    again.close()
 
 
 def test_two_people_get_different_texts_and_never_overwrite_each_other(tmp_path):

@@ -124,6 +124,28 @@ def table(page):
     return [row.find_element(By.TAG_NAME, "td").text for row in page.find("table").find_elements(By.TAG_NAME, "tr")]
 
 
+def check_filters(page):
+    """All texts without a selection, else those of it; together they narrow each other; Clear takes them away."""
+    page.find("filter-label").send_keys("fruit")
+    page.wait(lambda: selected(page) == 24)
+    page.find("filter-text").send_keys("HAMMER")
+    page.wait(lambda: selected(page) == 0)
+    page.find("filter-label").send_keys("any")
+    page.wait(lambda: selected(page) == 8)
+    page.wait(lambda: len(table(page)) == 8 and all("hammer" in text for text in table(page)))
+    page.find("clear").click()
+    assert page.find("filter-text").get_attribute("value") == ""
+    page.wait(lambda: selected(page) == 0)
+    page.find("filter-prediction").send_keys("another")
+    page.wait(lambda: selected(page) >= 2)
+    page.find("filter-confidence").send_keys("0")
+    page.wait(lambda: selected(page) == 0)
+    page.find("clear").click()
+    page.find("filter-label").send_keys("no label")
+    page.wait(lambda: selected(page) == 1 and table(page) == [EVIL])
+    page.find("clear").click()
+
+
 def test_the_map_with_lasso_search_confusion_and_export(page, explored):
     folder, _ = explored
     page.find("query").send_keys("hammer", Keys.ENTER)
@@ -157,6 +179,7 @@ def test_the_map_with_lasso_search_confusion_and_export(page, explored):
     assert any(row["text"] == EVIL for row in rows)
 
     page.find("clear").click()
+    check_filters(page)
     wrong = page.find("confusion").find_elements(By.CSS_SELECTOR, "td.wrong button")
     expected = int(wrong[0].text)
     wrong[0].click()
@@ -201,12 +224,35 @@ def test_points_are_read_by_pointing_and_clicking_and_escaped(page, explored):
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1240])
 def test_light_and_dark_and_the_width_of_a_phone(page, explored, tmp_path, view, dark, width):
+    page.find(f"tab-{view}").click()
+    check_look(page, tmp_path, dark=dark, width=width)
+
+
+def test_labeling_in_light_and_dark_and_on_a_phone(page, tmp_path):
+    """With a long text, a word that is wider than the page, many classes and long names of them."""
+    texts = ["a long text " * 200, "w" * 300, "a short one"]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    names = ",".join([f"class number {number}" for number in range(12)] + ["x" * 150])
+    with server("label", "texts.jsonl", "--encoder", "toy", "--classes", names, cwd=tmp_path) as (_, url):
+        page.open(url)
+        page.wait(lambda: page.script("return document.body.dataset.ready") == "true")
+        for _ in texts:
+            before = page.wait(lambda: len(page.text("text")) > 5 and page.text("text"))
+            for dark in (False, True):
+                for width in (390, 1240):
+                    check_look(page, tmp_path, dark=dark, width=width)
+            page.press(" ")
+            page.wait(lambda before=before: page.text("text") != before)
+    page.driver.get("about:blank")
+
+
+def check_look(page, folder, *, dark, width):
+    """Letters on paper of the asked color, and nothing beside the page."""
     from PIL import Image
 
     page.dark(dark)
     page.width(width)
-    page.find(f"tab-{view}").click()
-    shot = tmp_path / "shot.png"
+    shot = folder / "shot.png"
     page.driver.save_screenshot(str(shot))
     with Image.open(shot) as image:
         counts = image.convert("L").histogram()

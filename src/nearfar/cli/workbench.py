@@ -72,7 +72,7 @@ def label(
         embeddings = Embeddings(encoder, texts.texts, project.folder)
         explorer = Explorer(project, embeddings, method=_method(method), seed=seed)
         queue = LabelQueue(project, embeddings, seed=seed)
-        trainer = Trainer(project, encoder, after=embeddings.opened, random_state=seed)
+        trainer = Trainer(project, encoder, after=embeddings.opened, then=explorer.find_suspects, random_state=seed)
         _print_recovered(project.log.recovered)
         if not files:
             embeddings.start(explorer.compute)

@@ -110,7 +110,8 @@ class Workbench:
             row = int(change["row"])
             if not 0 <= row < len(keys):
                 raise SettingError(f"there is no text {row}; there are {len(keys):,}.")
-            changes.append(Change(keys[row], int(change["version"]), change["kind"], change.get("label")))
+            checked = change.get("checked") is True
+            changes.append(Change(keys[row], int(change["version"]), change["kind"], change.get("label"), checked))
         conflicts = self.project.log.decide(changes, user=_user(values))
         if self.trainer is not None:
             self.trainer.consider()

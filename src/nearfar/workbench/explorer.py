@@ -67,12 +67,13 @@ class Explorer:
         self.error: str | None = None
         self.neighbors: Neighbors | None = None
         self.suspects: list[Suspicion] = []
-        self.classes: tuple[str, ...] = ()
-        """The classes that suspected labels are numbers of."""
+        self._searched: tuple[tuple[str, ...], list[str | None]] = ((), [])
+        """Classes and labels of the last search for label errors."""
         self._columns: dict[str, NDArray[Any]] = {}
         self._versions: dict[str, int] = {}
         self._lower: list[str] | None = None
         self._lock = threading.Lock()
+        self._search = threading.Lock()
 
     def compute(self) -> None:
         """Compute everything, what is quick first; errors are kept as sentences."""
@@ -120,17 +121,19 @@ class Explorer:
         return tsne(vectors, nearest(vectors, NEIGHBORS, seed=self.seed), plane, seed=self.seed)
 
     def find_suspects(self) -> None:
-        """Search label errors among the labels that there are now."""
+        """Search label errors among the labels that there are now, those that were given on the page too."""
         if self.neighbors is None:
             return
-        self.classes = self.project.classes
-        self.suspects = suspicions(
-            self.embeddings.vectors, self._numbers(self.project.labels()), self.neighbors[0], seed=self.seed
-        )
-        doubt = np.zeros(len(self.project.texts), dtype=np.float32)
-        for place, one in enumerate(self.suspects):
-            doubt[one.row] = 1 - place / (len(self.suspects) + 1)
-        self._set("suspicion", doubt)
+        with self._search:
+            labels = self.project.labels()
+            classes = self.project.classes
+            numbers = self._numbers(labels, classes)
+            suspects = suspicions(self.embeddings.vectors, numbers, self.neighbors[0], seed=self.seed)
+            doubt = np.zeros(len(self.project.texts), dtype=np.float32)
+            for place, one in enumerate(suspects):
+                doubt[one.row] = 1 - place / (len(suspects) + 1)
+            self._searched, self.suspects = (classes, labels), suspects
+            self._set("suspicion", doubt)
 
     def state(self) -> dict[str, Any]:
         """What is there and what is computed."""
@@ -147,7 +150,7 @@ class Explorer:
     def column(self, name: str) -> NDArray[Any] | None:
         """One number for each text, as the page receives it; None where it is not computed."""
         if name == "label":
-            return self._numbers(self.project.labels()).astype(np.uint16)
+            return self._numbers(self.project.labels(), self.project.classes).astype(np.uint16)
         return self._columns.get(name)
 
     def row(self, row: int) -> dict[str, Any]:
@@ -161,17 +164,18 @@ class Explorer:
         return about
 
     def suspect_rows(self) -> list[dict[str, Any]]:
-        """Suspected label errors on which nobody has decided yet, the most suspicious first."""
+        """Suspected label errors that nobody has checked or changed since, the most suspicious first."""
+        classes, labels = self._searched
         return [
             {
                 "row": one.row,
-                "suggested": self.classes[one.suggested],
+                "suggested": classes[one.suggested],
                 "quality": one.quality,
                 "share": one.share,
                 "by": one.by,
             }
             for one in self.suspects
-            if self.project.decision(one.row).kind in ("clear", "skip")
+            if not self.project.decision(one.row).checked and self.project.label(one.row) == labels[one.row]
         ]
 
     def duplicate_groups(self) -> list[list[int]]:
@@ -250,9 +254,10 @@ class Explorer:
         found: NDArray[np.uint16] = numbers[groups]
         return found
 
-    def _numbers(self, labels: Sequence[str | None]) -> NDArray[np.int64]:
+    @staticmethod
+    def _numbers(labels: Sequence[str | None], classes: Sequence[str]) -> NDArray[np.int64]:
         """(n,) the number of the class of each text; -1, which is ``NOTHING`` as an unsigned number, without one."""
-        numbers = {name: number for number, name in enumerate(self.project.classes)}
+        numbers = {name: number for number, name in enumerate(classes)}
         return np.array([-1 if label is None else numbers[label] for label in labels], dtype=np.int64)
 
     def _set(self, name: str, values: NDArray[Any]) -> None:

@@ -35,6 +35,8 @@ class Decision:
     version: int = 0
     """How many decisions on this text there were, with this one."""
     user: str = ""
+    checked: bool = False
+    """Whether somebody was asked if the label is right."""
 
 
 UNDECIDED = Decision("clear")
@@ -50,6 +52,7 @@ class Change:
     """The version of the decision that they saw."""
     kind: Kind
     label: str | None = None
+    checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,8 @@ class LabelLog:
                 label = class_name(change.label or "") if change.kind == "label" else None
                 versions[change.key] = change.version + 1
                 line: dict[str, Any] = {"text": change.key, "version": change.version + 1, "decision": change.kind}
-                lines.append(line | ({} if label is None else {"label": label}) | {"user": user})
+                line |= ({} if label is None else {"label": label}) | ({"checked": True} if change.checked else {})
+                lines.append(line | {"user": user})
             if lines:
                 self._append(lines)
             return conflicts
@@ -157,8 +161,10 @@ class LabelLog:
             self._classes.setdefault(str(line["class"]))
             return
         label = line.get("label")
-        decision = Decision(cast(Kind, line["decision"]), label, int(line["version"]), str(line.get("user", "")))
-        self._decisions[str(line["text"])] = decision
+        self._decisions[str(line["text"])] = Decision(
+            cast(Kind, line["decision"]), label, int(line["version"]), str(line.get("user", "")),
+            checked=line.get("checked") is True,
+        )  # fmt: skip
         if label is not None:
             self._classes.setdefault(label)
 

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from nearfar.errors import NearfarError, counted
@@ -30,13 +31,21 @@ class Trainer:
         project: whose labels and folder.
         encoder: the encoder that is fine-tuned.
         after: what a training waits for; None for nothing.
+        then: called after each training.
         settings: further arguments of `nearfar.Classifier`.
     """
 
     def __init__(
-        self, project: Project, encoder: str, *, after: threading.Event | None = None, **settings: Any
+        self,
+        project: Project,
+        encoder: str,
+        *,
+        after: threading.Event | None = None,
+        then: Callable[[], None] = lambda: None,
+        **settings: Any,
     ) -> None:
-        self.project, self.encoder, self.after, self.settings = project, encoder, after, settings
+        self.project, self.encoder, self.settings = project, encoder, settings
+        self.after, self.then = after, then
         self.error: str | None = None
         curve = project.curve()
         self.trained = int(curve[-1]["labels"]) if curve and (project.folder / MODEL).is_dir() else 0
@@ -87,6 +96,7 @@ class Trainer:
             self.after.wait()
         try:
             self.train()
+            self.then()
         except NearfarError as error:
             self.error = f"Training failed: {error}"
         except Exception as error:

@@ -4,6 +4,7 @@ import { KEYS, ask, byId, element, hideError, isTyping, showError, tell } from "
 let suspects = [];
 let current = null;
 let busy = false; // a decision is being written: the next text is not there yet
+let last = null; // the text that was decided on last
 let classes = [];
 let history = [];
 let generation = -1;
@@ -32,7 +33,7 @@ export async function onState(state, visible) {
   if (version === generation) return visible && !current && !busy ? show() : undefined;
   generation = version;
   try {
-    suspects = (await ask("suspects")).rows;
+    suspects = (await ask("suspects")).rows.filter((each) => each.row !== current?.row && !(busy && each.row === last));
     if (!current && !busy) await advance();
   } catch (error) { showError(error); }
   return undefined;
@@ -77,9 +78,10 @@ async function decide(kind, label = null) {
   hideError();
   const item = current;
   busy = true;
+  last = item.row;
   current = null;
   try {
-    const { conflicts } = await ask("decide", { changes: [{ row: item.row, version: item.version, kind, label }] });
+    const { conflicts } = await ask("decide", { changes: [{ row: item.row, version: item.version, kind, label, checked: true }] });
     if (conflicts.length) showError(new Error("Somebody else has decided on this text; your decision was not written."));
     else history.push({ ...item, version: item.version + 1 });
     tell(kind === "drop" ? "Dropped." : label === item.label ? "Kept." : `Changed to ${label}.`);

@@ -1,5 +1,6 @@
 // The map: texts as points on a canvas, their selection, the table beside it and the confusion matrix.
 import { ask, byId, column, download, element, isTyping, showError, tell } from "./api.js";
+import * as filters from "./filters.js";
 import { draw, inside } from "./points.js";
 
 const NOTHING = 65535;
@@ -17,6 +18,7 @@ const texts = new Map();
 let count = 0;
 let state = null;
 let view = { scale: 1, x: 0, y: 0 };
+let chosen = null; // what was selected, of which the filters show some; null: nothing
 let selection = new Int32Array(0);
 let marked = null;
 let page = 0;
@@ -47,7 +49,8 @@ export function start(onChange) {
   byId("before").onclick = () => { before = !before; byId("before").setAttribute("aria-pressed", String(before)); repaint(); };
   byId("fit").onclick = () => { view = { scale: 1, x: 0, y: 0 }; repaint(); };
   byId("duplicates").onclick = () => select(rowsWhere((row) => data.duplicate && data.duplicate[row] !== NOTHING, "duplicate"));
-  byId("clear").onclick = () => select([]);
+  byId("clear").onclick = clear;
+  filters.start(showSelection);
   byId("apply").onclick = () => decideAll("label", byId("selection-class").value);
   byId("drop").onclick = () => decideAll("drop", null);
   byId("csv").onclick = () => save("csv");
@@ -74,7 +77,8 @@ export async function onState(next) {
       versions.label = next.revision;
       texts.clear();
       colorKey = "";
-      showTable();
+      if (filterTest()) showSelection();
+      else showTable();
     }
   } catch (error) { showError(error); }
   byId("before").hidden = !data.place_before;
@@ -93,9 +97,9 @@ function showChoices() {
   const select_ = byId("color");
   const key = JSON.stringify(choices);
   if (select_.dataset.key !== key) {
-    const chosen = select_.value;
+    const color = select_.value;
     select_.replaceChildren(...choices.map(([value, text]) => element("option", text, { value })));
-    if (choices.some(([value]) => value === chosen)) select_.value = chosen;
+    if (choices.some(([value]) => value === color)) select_.value = color;
     select_.dataset.key = key;
   }
   const names = state.classes.map((each) => each.name);
@@ -105,7 +109,10 @@ function showChoices() {
     classes.dataset.key = JSON.stringify(names);
     classes.hidden = !names.length;
   }
+  filters.showChoices(names, data.prediction ? state.explorer.predicts : []);
 }
+
+const filterTest = () => filters.test(data, state.classes.map((each) => each.name), state.explorer.predicts);
 
 // The category of each text by the chosen color, with names: numbers below NOTHING, or NOTHING.
 let groups = { of: null, names: [], colors: [] };
@@ -192,8 +199,8 @@ function repaint() {
     pending = false;
     if (!canvas.clientWidth) return;
     const began = performance.now();
-    const chosen = selection.length ? new Set(selection) : null;
-    draw(canvas, places(), { view, groups, hidden, nothing: NOTHING, grey: GREY, chosen, marked, path });
+    const ringed = selection.length ? new Set(selection) : null;
+    draw(canvas, places(), { view, groups, hidden, nothing: NOTHING, grey: GREY, chosen: ringed, marked, path });
     frames.count += 1;
     frames.milliseconds += performance.now() - began;
     canvas.dataset.points = String(places() ? places().length / 2 : 0);
@@ -313,7 +320,7 @@ export function onKey(event) {
   if (isTyping(event)) return;
   if (event.key === "l") setLasso(!lasso);
   else if (event.key === "/") { byId("query").focus(); event.preventDefault(); }
-  else if (event.key === "Escape") select([]);
+  else if (event.key === "Escape") clear();
 }
 
 function rowsWhere(test, sortBy) {
@@ -324,12 +331,27 @@ function rowsWhere(test, sortBy) {
 }
 
 function select(rows) {
-  selection = Int32Array.from(rows);
+  chosen = rows;
+  showSelection();
+}
+
+function clear() {
+  filters.reset();
+  chosen = null;
+  showSelection();
+}
+
+// The texts that were selected and pass the filters; with filters alone, of all texts that are not hidden.
+function showSelection() {
+  const test = filterTest();
+  const rows = chosen ?? (test ? rowsWhere((row) => !isHidden(row)) : []);
+  selection = Int32Array.from(test ? rows.filter(test) : rows);
   marked = null;
   page = 0;
   const number = selection.length;
   byId("selected").textContent = number ? `${number.toLocaleString("en")} ${number === 1 ? "text" : "texts"} selected` : "No texts selected";
-  for (const id of ["apply", "drop", "csv", "jsonl", "clear"]) byId(id).disabled = !number;
+  for (const id of ["apply", "drop", "csv", "jsonl"]) byId(id).disabled = !number;
+  byId("clear").disabled = chosen === null && !test;
   showTable();
   repaint();
 }
