@@ -97,6 +97,42 @@ def test_labels_by_keyboard_from_none_to_a_model_with_a_crash_between(page, tmp_
     assert all(json.loads(line)["label"] == kind_of(json.loads(line)["text"]) for line in lines)
 
 
+def test_labeling_in_light_and_dark_and_on_a_phone(page, tmp_path):
+    """With a long text, a word that is wider than the page, many classes and long names of them."""
+    texts = ["a long text " * 200, "w" * 300, "a short one"]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    names = ",".join([f"class number {number}" for number in range(12)] + ["x" * 150])
+    with server("label", "texts.jsonl", "--encoder", "toy", "--classes", names, cwd=tmp_path) as (_, url):
+        page.open(url)
+        page.wait(lambda: page.script("return document.body.dataset.ready") == "true")
+        for _ in texts:
+            before = page.wait(lambda: len(page.text("text")) > 5 and page.text("text"))
+            for dark in (False, True):
+                for width in (390, 1240):
+                    check_look(page, tmp_path, dark=dark, width=width)
+            page.press(" ")
+            page.wait(lambda before=before: page.text("text") != before)
+    page.driver.get("about:blank")
+
+
+def check_look(page, folder, *, dark, width):
+    """Letters on paper of the asked color, and nothing beside the page."""
+    from PIL import Image
+
+    page.dark(dark)
+    page.width(width)
+    shot = folder / "shot.png"
+    page.driver.save_screenshot(str(shot))
+    with Image.open(shot) as image:
+        counts = image.convert("L").histogram()
+    paper = counts.index(max(counts))
+    assert paper < 40 if dark else paper > 240
+    assert 0.002 < sum(counts[level] for level in range(256) if abs(level - paper) > 90) / sum(counts) < 0.3
+    assert page.script("return document.documentElement.scrollWidth") <= width
+    page.dark(False)
+    page.width(1240)
+
+
 @pytest.fixture(scope="module")
 def explored(page, tmp_path_factory):
     """The page of labeled texts, of which two labels are wrong; yields the folder and the address."""
@@ -226,42 +262,6 @@ def test_points_are_read_by_pointing_and_clicking_and_escaped(page, explored):
 def test_light_and_dark_and_the_width_of_a_phone(page, explored, tmp_path, view, dark, width):
     page.find(f"tab-{view}").click()
     check_look(page, tmp_path, dark=dark, width=width)
-
-
-def test_labeling_in_light_and_dark_and_on_a_phone(page, tmp_path):
-    """With a long text, a word that is wider than the page, many classes and long names of them."""
-    texts = ["a long text " * 200, "w" * 300, "a short one"]
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    names = ",".join([f"class number {number}" for number in range(12)] + ["x" * 150])
-    with server("label", "texts.jsonl", "--encoder", "toy", "--classes", names, cwd=tmp_path) as (_, url):
-        page.open(url)
-        page.wait(lambda: page.script("return document.body.dataset.ready") == "true")
-        for _ in texts:
-            before = page.wait(lambda: len(page.text("text")) > 5 and page.text("text"))
-            for dark in (False, True):
-                for width in (390, 1240):
-                    check_look(page, tmp_path, dark=dark, width=width)
-            page.press(" ")
-            page.wait(lambda before=before: page.text("text") != before)
-    page.driver.get("about:blank")
-
-
-def check_look(page, folder, *, dark, width):
-    """Letters on paper of the asked color, and nothing beside the page."""
-    from PIL import Image
-
-    page.dark(dark)
-    page.width(width)
-    shot = folder / "shot.png"
-    page.driver.save_screenshot(str(shot))
-    with Image.open(shot) as image:
-        counts = image.convert("L").histogram()
-    paper = counts.index(max(counts))
-    assert paper < 40 if dark else paper > 240
-    assert 0.002 < sum(counts[level] for level in range(256) if abs(level - paper) > 90) / sum(counts) < 0.3
-    assert page.script("return document.documentElement.scrollWidth") <= width
-    page.dark(False)
-    page.width(1240)
 
 
 def test_label_errors_are_changed_kept_and_dropped_by_keyboard(page, explored):
