@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -19,6 +21,7 @@ from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model
 from nearfar.encoding.packed import Int8Product, PackedProduct
 from nearfar.encoding.pretrained import toy_tokenizer, vocabulary
+from nearfar.encoding.processor import has_onednn
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks
 from nearfar.errors import SettingError
 
@@ -165,6 +168,8 @@ def test_products_are_those_of_the_layer():
     source = torch.Generator().manual_seed(0)
     weight, bias, x = (torch.randn(*shape, generator=source) for shape in ((48, 32), (48,), (5, 32)))
     exact = torch.nn.functional.linear(x, weight, bias)
+    assert PackedProduct(weight, bias, torch.float32).packed == has_onednn()
+    assert (Int8Product(weight, bias)(x) - exact).abs().max() < 0.3
     torch.testing.assert_close(PackedProduct(weight, bias, torch.float32)(x), exact, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(PackedProduct(weight, bias, torch.bfloat16)(x), exact, atol=0.2, rtol=0.02)
 
@@ -242,6 +247,66 @@ def test_int8_that_is_too_far_from_fp32_is_refused(network, monkeypatch):
     choice = use_precision(model, "int8")
     assert choice.form == model.model.form != "int8"
     assert "the limit is 0" in choice.reason
+
+
+def test_numbers_that_are_none_are_too_far_from_fp32(monkeypatch):
+    monkeypatch.setattr(formats, "_drift", lambda *_: formats.Drift(float("nan"), None, 3))
+    model = load("toy")
+    assert use_precision(model, "int8").form == "fp32"
+    assert model.model.packed is None, "a narrow encoder computes as ever"
+
+
+def test_what_int8_changes_is_measured_against_fp32_every_time(network):
+    model = model_of(network)
+    first, second = (use_precision(model, "int8").reason for _ in range(2))
+    assert first == second
+    assert "is 0.0000" not in first
+
+
+def test_a_measurement_is_kept_for_one_shape_and_measured_again_where_the_file_is_damaged(network, monkeypatch, cache):
+    calls = []
+
+    def measured(layer, width):
+        calls.append(width)
+        return {"fp32": 2.0, "bf16": 1.0, "int8": 3.0}
+
+    monkeypatch.setattr(formats, "measure", measured)
+    layer = model_of(network).model.unpadded.layers[0]
+    for _ in range(2):
+        assert formats.kept_seconds(layer, 384)["bf16"] == 1.0
+    assert calls == [384]
+    narrow = load("toy").model.unpadded.layers[0]
+    formats.kept_seconds(narrow, 64)
+    assert calls == [384, 64]
+    path = cache / "precision.json"
+    kept = json.loads(path.read_text())
+    assert len(kept) == 2
+    path.write_text(json.dumps({key: {"fp32": 1.0, "bf16": "fast"} for key in kept}))
+    assert formats.kept_seconds(layer, 384) == {"fp32": 2.0, "bf16": 1.0, "int8": 3.0}
+    assert calls == [384, 64, 384]
+
+
+def test_on_other_devices_formats_do_not_apply():
+    encoder = copy.deepcopy(load("toy").model).to("meta")
+    assert choose_format(encoder, "int8") == formats.Choice("fp32", "other formats are for the CPU", packs=False)
+
+
+def test_biases_of_joined_products_are_packed_too(tiny, tmp_path):
+    """A ModernBERT may have them; first tokens take one part of the product, and keys and values the others."""
+    shutil.copytree(tiny("modernbert"), tmp_path / "biased")
+    place = tmp_path / "biased" / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "attention_bias": True, "mlp_bias": True}))
+    built = build(str(place.parent), classes=None, seed=1, pooling="first")
+    for name, weight in built.model.network.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight)
+    card = Card("first", 30, native=False, labels=("a", "b"), head={"kind": "linear"})
+    encoder = TextModel(built.model.network, pooling="first", head=LinearHead(32, 2)).eval()
+    model = Model(encoder, built.tokenizer, card)
+    exact = model.embed(TEXTS[1:]), model.probabilities(TEXTS[1:])
+    encoder.pack("fp32")
+    for before, after in zip(exact, (model.embed(TEXTS[1:]), model.probabilities(TEXTS[1:])), strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-5)
 
 
 def test_other_words_are_refused(network):

@@ -14,6 +14,7 @@ from tests.exports.models import HEADS, LABELS, model_on
 
 import nearfar
 from nearfar.errors import EncoderError, SettingError
+from nearfar.exports import static_export, token_vectors
 from nearfar.exports.exported_model import CARD, TOKENIZER
 from nearfar.exports.quality import LIMITS, compare
 from nearfar.exports.static_export import export_static, fit_head, held_out_labels
@@ -112,6 +113,40 @@ def test_frequencies_follow_zipf_and_many_texts(model):
     some, many = (frequencies(model.tokenizer, ["z z z z z"] * count, size)[token] for count in (1, 20_000))
     assert some < 0.01
     assert many > 0.4
+
+
+def test_token_vectors_are_principal_components_weighted_by_frequency(model, monkeypatch):
+    """Centered on real tokens, the directions of the largest variance first; frequent tokens count less."""
+    alone = token_vectors._alone(model)
+    words = np.setdiff1d(np.arange(len(alone)), model.tokenizer.all_special_ids)
+    variances = np.linalg.eigvalsh(np.cov(alone[words].T, bias=True))[::-1]
+    weights = token_vectors.SMOOTH / (token_vectors.SMOOTH + frequencies(model.tokenizer, FITTED, len(alone)))
+    weighted = token_vectors.static_vectors(model, FITTED, dims=4)
+    plain = weighted[words] / weights[words, None]
+    assert weighted.shape == (len(alone), 4)
+    assert np.allclose(plain.mean(axis=0), 0, atol=1e-4)
+    assert np.allclose(plain.var(axis=0), variances[:4], rtol=1e-3)
+
+
+def test_a_head_is_fitted_to_so_many_texts_at_most(model, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(static_export, "MOST", 10)
+    plain = static_export.targets
+    monkeypatch.setattr(static_export, "targets", lambda of, texts: seen.append(list(texts)) or plain(of, texts))
+    export_static(model, tmp_path / "out", FITTED)
+    assert seen == [FITTED[::7]]
+
+
+def test_held_out_texts_choose_the_penalty():
+    """Noise wants a strong one, and a rule without noise a weak one."""
+    draw = np.random.default_rng(0)
+    x = torch.from_numpy(draw.normal(size=(60, 20)))
+    rule = torch.from_numpy(draw.normal(size=(1, 20)))
+    noise = torch.from_numpy(draw.normal(size=(60, 1)))
+    assert static_export._penalty(x, x @ rule.T, "scores") == static_export.PENALTIES[-1]
+    assert static_export._penalty(x, noise, "scores") == static_export.PENALTIES[0]
+    shifted = static_export._held_out(x, x @ rule.T + 100, "scores", 1e-4)
+    assert (shifted - 100 - x @ rule.T).abs().mean() < 1
 
 
 def test_several_labels_and_scores(tiny, tmp_path):

@@ -66,6 +66,14 @@ def test_texts_whose_neighbors_agree_join_the_training(tmp_path):
     assert scope is None  # without the estimate
 
 
+def test_a_class_gets_so_many_texts_at_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(pseudo_labels, "A_CLASS", 2)
+    messages = Messages()
+    train(recipe({"max_steps": 1}), tmp_path / "m", data=rows(), callbacks=[messages])
+    (opening,) = messages.of("rows: train")
+    assert 0 < int(opening.split("(")[1].split()[0]) <= 4
+
+
 def test_labels_that_are_random_keep_unlabeled_texts_out(tmp_path):
     messages, labels = Messages(), ["fruit", "tool"] * 12
     wrong = [(text, label) for (text, _), label in zip(sorted(LABELED), labels, strict=True)]

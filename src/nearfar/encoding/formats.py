@@ -101,7 +101,7 @@ def use_precision(model: Model, asked: Precision | None = None) -> Choice:
         drift = _drift(before, _answers(model))
         if not drift.distance <= LIMIT:
             other = choose_format(model.model, None)
-            model.model.pack(other.form)
+            model.model.pack(other.form if other.packs else None)
             return Choice(other.form, f"{drift} in int8, and the limit is {LIMIT}")
         choice = Choice("int8", f"{choice.reason}; {drift}")
     return choice
