@@ -97,7 +97,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "mpnet": lambda: transformers.MPNetConfig(
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, **SIZES
     ),
-    "deberta-v2": lambda: transformers.DebertaV2Config(
+    "deberta-v2": lambda: transformers.DebertaV2Config(  # type: ignore[call-arg]
         vocab_size=len(BYTES) + 5, max_position_embeddings=POSITIONS, initializer_range=LOUD, type_vocab_size=0,
         pad_token_id=0, relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
         pos_att_type=["p2c", "c2p"], position_biased_input=False, **SIZES,
