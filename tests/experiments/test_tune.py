@@ -35,7 +35,6 @@ from nearfar.experiments.trials import perform
 from nearfar.experiments.tune import Tuned, forget_failed, tune
 from nearfar.experiments.worker import LOG
 from nearfar.pipeline.defaults import FEW_ROWS
-from nearfar.pipeline.output import ESTIMATING
 from nearfar.recipe import parse_override
 from nearfar.seeds import stream
 from nearfar.training import Callback, StepEntry
@@ -514,40 +513,42 @@ def test_a_last_training_that_was_stopped_goes_on_and_ends_the_same(tmp_path):
     assert [entry["step"] for entry in entries if entry["kind"] == "step"] == list(range(1, 13))
 
 
-def test_a_last_training_that_was_stopped_in_its_estimate_is_not_trained_again(tmp_path):
-    """The model is saved already; the next call computes the estimate, from the checkpoint."""
+def killed_at_its_end(out: Path) -> None:
+    """Leave a folder as a kill does between the last training and the note that it has finished."""
+    state = json.loads((out / STATE).read_text())
+    (out / STATE).write_text(json.dumps({**state, "fitted": None}))
+    (out / "model" / "checkpoints" / "step-000003").mkdir(parents=True)
 
-    class Stop(Callback):
-        """Sends Ctrl-C when the estimate begins."""
 
-        def message(self, text: str) -> None:
-            if text.startswith("estimating"):
-                raise KeyboardInterrupt
-
+def test_a_last_training_that_had_finished_when_it_was_killed_is_not_done_again(tmp_path):
     request = asked(tmp_path, rounds=1)
     plant(request, lambda name, place: 0.9 if name == "cross-entropy" else 0.5)
-    with pytest.raises(Interrupted, match="the same command goes on"):
-        quiet(request, callbacks=[Stop()])
-    model = request.out / "model"
-    assert (model / "nearfar.json").exists()
-    assert "estimate" not in json.loads((model / "metrics.json").read_text())
+    quiet(request)
+    killed_at_its_end(request.out)
     steps = Steps()
     assert quiet(request, callbacks=[steps]).winner == "cross-entropy"
     assert steps.taken == []
-    assert "estimate" in json.loads((model / "metrics.json").read_text())
-    heard = Heard()
-    quiet(request, heard)
-    assert any("is cross-entropy, trained on all rows already" in notice for notice in heard.notices)
+    assert not (request.out / "model" / "checkpoints").exists()
+    assert json.loads((request.out / STATE).read_text())["fitted"] == "cross-entropy"
 
 
-def test_an_earlier_winner_without_its_estimate_is_not_continued_as_the_next(tmp_path):
-    """Stopped in the estimate of one model, and then another contender leads."""
+def test_a_model_of_which_nobody_noted_that_it_had_finished_is_not_that_of_the_next_winner(tmp_path, monkeypatch):
+    """Killed at the end of one training, and before the beginning of the other."""
     request = asked(tmp_path, rounds=1, minutes=1)
     plant(request, lambda name, place: 0.9 if name == "supcon" else 0.5, places=1, seconds=1000.0)
     assert quiet(request).winner == "supcon"
-    (request.out / "model" / ESTIMATING).touch()
+    killed_at_its_end(request.out)
     plant(request, lambda name, place: 0.99 if name == "cross-entropy" else 0.2)
-    assert quiet(asked(tmp_path, rounds=1, minutes=600)).winner == "cross-entropy"
+    longer = asked(tmp_path, rounds=1, minutes=600)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "train", stopped)
+        with pytest.raises(Interrupted, match="stopped while cross-entropy was trained on all rows"):
+            quiet(longer)
+    assert quiet(longer).winner == "cross-entropy"
     assert tomllib.loads((request.out / "model" / "recipe.toml").read_text())["objective"]["name"] == "cross-entropy"
 
 

@@ -109,11 +109,7 @@ def test_all_tasks_are_in_one_graph(tiny, tmp_path):
     tasks = TaskModel(Model(built.model, built.tokenizer, card), network, TASKS)
     export_onnx(tasks.model, tmp_path / "out", tasks=tasks)
     exported = OnnxModel(tmp_path / "out", threads=1)
-    export_onnx(tasks.model, tmp_path / "small", tasks=tasks, int8=True)
-    small = OnnxModel(tmp_path / "small", threads=1)
 
-    assert small.tasks == exported.tasks
-    assert 1e-5 < compare_tasks(tasks, small, TEXTS) < 0.3
     assert exported.tasks == ("mood", "same", "near", "like")
     assert compare_tasks(tasks, exported, TEXTS) < 1e-5
     assert exported.predict(TEXTS, task="mood").tolist() == [one.label for one in tasks.predict("mood", [TEXTS])]

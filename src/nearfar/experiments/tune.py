@@ -116,23 +116,26 @@ def _refit(
     """Train the winner on all rows, or go on with that."""
     from nearfar import pipeline
     from nearfar.encoding.model_folder import CARD
-    from nearfar.pipeline.output import ESTIMATING
 
     out, plan = prepared.request.out, prepared.planned.plan
     folder = out / MODEL
-    same, finished = state.refit == winner, (folder / CARD).is_file() and not (folder / ESTIMATING).exists()
+    same, finished = state.refit == winner, (folder / CARD).is_file()
     if finished and state.fitted == winner:
         watcher.message(f"{folder} is {winner}, trained on all rows already")
         return
     if not (same or finished):  # somebody else's training, which nobody goes on with; a model stays until ours begins
         shutil.rmtree(folder, ignore_errors=True)
-    state.refit, state.fitted = winner, None
+    begun = same and (not finished or state.fitted is None) and folder.is_dir() and any(folder.iterdir())
+    if not finished:
+        state.fitted = None
+    elif not same and state.fitted is None:  # a call was killed before it could write whom the model is of
+        state.fitted = state.refit
+    state.refit = winner
     state.write(out, clock)
     name = next(cell.id for cell in plan.cells if cell.contender == winner)
     trial = replace(prepared.planned.trials[name], contender=winner, seed=prepared.request.seed)
     source = trial.source
     data = {**trial.values.get("data", {}), "train": source.file, **source.layout, "invalid": source.invalid}
-    begun = same and not finished and folder.is_dir() and any(folder.iterdir())
     drawn = [f"data.{key}" for key in ("limit", "per_class") if key in data]
     what = f"what {' and '.join(drawn)} leaves of the" if drawn else "all"
     watcher.message(f"{winner} is trained on {what} {plan.data[0].rows:,} rows")

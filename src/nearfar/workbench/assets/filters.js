@@ -6,7 +6,7 @@ let words = null; // the texts that contain the words; null without words
 let ticket = 0;
 
 export function start(onChange) {
-  for (const id of FIELDS.slice(1)) byId(id).onchange = onChange;
+  for (const id of FIELDS.slice(1)) byId(id).oninput = onChange;
   byId("filter-text").oninput = async () => {
     const mine = ticket += 1;
     await new Promise((resolve) => { setTimeout(resolve, 150); });
