@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -89,11 +92,23 @@ def compute(work: Work, job: Job) -> Result | Failure:
         for name, piece in content.items():
             (out / name).write(piece)
         record(out, job.stem, result)
+        del content
+        _release_memory()
         return result
     except DataError as error:
         return Failure(str(error), final=False)
     except NearfarError as error:
         return Failure(str(error), final=True)
+
+
+def _release_memory() -> None:
+    """Return what a shard has used to the system: else memory grows a little with every shard."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _embedded(work: Work, job: Job) -> tuple[dict[str, bytes], Result]:
