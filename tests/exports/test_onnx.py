@@ -42,6 +42,14 @@ def test_every_class_head_gives_the_same_probabilities_and_labels(tiny, tmp_path
     assert exported.predict([]).shape == (0,)
 
 
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_class_head_is_exported_in_eight_bits(tiny, tmp_path, kind):
+    model = model_on(tiny("bert"), head=HEADS[kind])
+    export_onnx(model, tmp_path / "out", int8=True)
+    exported = OnnxModel(tmp_path / "out", threads=1)
+    assert np.abs(model.probabilities(TEXTS)[:, np.argsort(LABELS)] - exported.predict_proba(TEXTS)).max() < 0.3
+
+
 def ours_of(exported: OnnxModel) -> list[int]:
     return exported.predict_proba(TEXTS).argmax(axis=1).tolist()
 

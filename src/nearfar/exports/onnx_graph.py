@@ -177,7 +177,10 @@ def _quantized(proto: ModelProto, folder: Path) -> ModelProto:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source, target = folder / "fp32.onnx", folder / "int8.onnx"
-    source.write_bytes(proto.SerializeToString())
+    plain = onnx.ModelProto()
+    plain.CopyFrom(proto)
+    del plain.graph.value_info[:]  # they are inferred again: the weights of a Gemm, which are transposed, change theirs
+    source.write_bytes(plain.SerializeToString())
     with quiet():
         quantize_dynamic(
             source, target, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8,
