@@ -77,6 +77,16 @@ def few_labels(found: Sequence[Pair]) -> str:
     return "\n".join([wrapped(opening), "", *lines, "", wrapped(closing)])
 
 
+def listed(words: Sequence[str]) -> str:
+    """As a sentence lists them.
+
+    >>> listed(["8", "16", "64"])
+    '8, 16 and 64'
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def class_names(named: Sequence[Pair], plain: Sequence[Pair]) -> str:
     """What class names add, in the draws that have been trained with them as well."""
     both = {pair.case: pair for pair in plain}
@@ -85,10 +95,10 @@ def class_names(named: Sequence[Pair], plain: Sequence[Pair]) -> str:
         return ""
     ours, theirs = accuracies(named)
     before, _ = accuracies([both[pair.case] for pair in named])
-    sizes = " and ".join(str(n) for n in sorted({pair.case.n for pair in named}))
+    sizes = listed([str(n) for n in sorted({pair.case.n for pair in named})])
     data = [name for key, name in NAMES.items() if any(pair.case.data == key for pair in named)]
     text = (
-        f"**Class names.** On {len(named)} of these draws, {sizes} texts per class of {', '.join(data)}, {OURS} was "
+        f"**Class names.** On {len(named)} of these draws, {sizes} texts per class of {listed(data)}, {OURS} was "
         f"also given the names of the classes (`--names`): accuracy {statistics.mean(ours):.1f}, without names "
         f"{statistics.mean(before):.1f}, SetFit without names {statistics.mean(theirs):.1f}; with names the difference "
         f"to SetFit is {interval(named)}. [How names are used](docs/why/class-names.md)."
