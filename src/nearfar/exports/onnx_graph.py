@@ -179,6 +179,7 @@ def _quantized(proto: ModelProto, folder: Path) -> ModelProto:
     source, target = folder / "fp32.onnx", folder / "int8.onnx"
     plain = onnx.ModelProto()
     plain.CopyFrom(proto)
+    _copy_shared(plain)
     del plain.graph.value_info[:]  # they are inferred again: the weights of a Gemm, which are transposed, change theirs
     source.write_bytes(plain.SerializeToString())
     with quiet():
@@ -190,6 +191,19 @@ def _quantized(proto: ModelProto, folder: Path) -> ModelProto:
     source.unlink()
     target.unlink()
     return quantized
+
+
+def _copy_shared(proto: ModelProto) -> None:
+    """Give each linear layer weights of its own: onnxruntime transposes them in place, shared ones several times."""
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    used = set[str]()
+    for node in proto.graph.node:
+        name = node.input[1] if node.op_type == "Gemm" else ""
+        if name in used and name in weights:
+            copied = proto.graph.initializer.add()
+            copied.CopyFrom(weights[name])
+            copied.name = node.input[1] = f"{name}.{node.name}"
+        used.add(name)
 
 
 def _narrowing(proto: ModelProto) -> list[str]:
