@@ -179,7 +179,9 @@ def foreign_texts(tokenizer: Any, table: TokenTable) -> str | None:
 
 
 def _offsets(lengths: Sequence[int] | array[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(np.asarray(lengths, dtype=np.int32), out=offsets[1:])
+    return offsets
 
 
 def chunks(columns: Sequence[Sequence[str]]) -> Iterator[slice]:
