@@ -164,6 +164,15 @@ def test_int8_keeps_small_numbers_beside_an_outlier_in_another_token():
     torch.testing.assert_close(Int8Product(weight, None)(constant), constant @ weight.T, rtol=0.02, atol=0.5)
 
 
+def test_int8_weights_have_a_scale_for_each_output():
+    source = torch.Generator().manual_seed(0)
+    weight, x = torch.randn(8, 32, generator=source), torch.randn(5, 32, generator=source)
+    weight[3] *= 1000
+    exact = x @ weight.T
+    error = (Int8Product(weight, None)(x) - exact).abs().amax(0) / exact.abs().amax(0)
+    assert error.max() < 0.05
+
+
 def test_products_are_those_of_the_layer():
     source = torch.Generator().manual_seed(0)
     weight, bias, x = (torch.randn(*shape, generator=source) for shape in ((48, 32), (48,), (5, 32)))
