@@ -14,6 +14,7 @@ from nearfar.data import Records
 from nearfar.errors import DataError, SettingError
 from nearfar.pipeline import pseudo_labels, unlabeled
 from nearfar.pipeline.encoder_run import plan_encoder_run
+from nearfar.pipeline.estimate import fold_run
 from nearfar.pipeline.train import train
 from nearfar.recipe import build_recipe, read_recipe
 from nearfar.training import Callback
@@ -145,6 +146,30 @@ def test_the_surest_texts_of_a_class_need_neighbors_that_agree():
     chosen, labels = pseudo_labels.surest(probabilities, agreement, np.array([2, 1]))
     assert chosen.tolist() == [0, 1, 3]
     assert labels.tolist() == [0, 0, 1]
+    agreement[0] = [0.55, 0.45]  # less sure than the next text, together with its neighbors
+    assert pseudo_labels.surest(probabilities, agreement, np.array([1, 1]))[0].tolist() == [1, 3]
+
+
+def test_agreement_is_what_the_model_says_of_the_neighbors(tmp_path, monkeypatch):
+    seen, pools, plain, of = [], [], pseudo_labels.surest, pseudo_labels._Pool.of
+    monkeypatch.setattr(pseudo_labels, "surest", lambda *given: seen.append(given) or plain(*given))
+    monkeypatch.setattr(pseudo_labels._Pool, "of", lambda *given: pools.append(of(*given)) or pools[-1])
+    train(recipe({"max_steps": 1}), tmp_path / "m", data=rows())
+    ((probabilities, agreement, _),) = seen
+    np.testing.assert_allclose(agreement, probabilities[pools[0].neighbors].mean(axis=1))
+    assert not np.allclose(agreement, probabilities)
+
+
+def test_held_out_texts_are_labeled_by_a_model_of_the_others_and_count_if_they_are_sure(monkeypatch):
+    plan = plan_encoder_run(recipe({"max_steps": 1}), rows())
+    assert plan.pool is not None
+    pool, part, runs, plain = pseudo_labels._Pool.of(plan, plan.pool), ([*range(16)], [*range(16, 24)]), [], fold_run
+    monkeypatch.setattr(pseudo_labels, "fold_run", lambda *given: runs.append(given[1]) or plain(*given))
+    sure = np.array([True] * 3 + [False] * 5)
+    agreed = pseudo_labels._agreed
+    monkeypatch.setattr(pseudo_labels, "_agreed", lambda *given: (agreed(*given)[0], sure))
+    assert len(pool.held_out(plan, part)) == 3
+    assert runs == [part]
 
 
 def test_no_text_is_its_own_neighbor(monkeypatch):
