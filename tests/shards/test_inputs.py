@@ -94,7 +94,7 @@ def test_problems_have_the_line_of_the_file(tmp_path):
     [
         ("a.parquet", b"no", "not a Parquet file that can be read"),
         ("a.txt.gz", b"no", "it cannot be read"),
-        ("b.txt.gz", gzip.compress(b"text\n" * 1000)[:-20], "ends too early"),
+        ("b.txt.gz", gzip.compress(b"text\n" * 1000, mtime=0)[:-20], "ends too early"),
         ("a.json", b"[]", r"not read in parts \(.json\)"),
         ("a.doc", b"", "Supported: .csv"),
     ],
