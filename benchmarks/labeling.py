@@ -5,7 +5,8 @@ seeds. After some numbers of labels a head on the vectors of the pretrained enco
 tested on others; with ``--train`` the whole classifier is trained (nearfar without settings).
 
     python -m benchmarks.labeling run                                   # proposed and random order, frozen vectors
-    python -m benchmarks.labeling run --small-text PYTHON               # its strategies; PYTHON has small-text
+    python3 -m venv .venv-bench/small-text && .venv-bench/small-text/bin/pip install small-text==1.4.1
+    python -m benchmarks.labeling run --small-text .venv-bench/small-text/bin/python      # its strategies
     python -m benchmarks.labeling run --train --labels 30,50,60,100     # trained checkpoints
     python -m benchmarks.labeling table                                 # what came out, as Markdown
 
