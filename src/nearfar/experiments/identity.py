@@ -24,6 +24,7 @@ VERSION = ".".join(__version__.split(".")[:2])
 IRRELEVANT = ("trackers", "keep_checkpoints", "checkpoint_every")
 """Settings of the training that change no number."""
 LATER: Mapping[str, object] = {
+    "batches.memory": 4.0,
     "batches.neighbors": 5,
     "encoder.frozen": False,
     "head.keep_vectors": False,

@@ -130,7 +130,8 @@ def train_on_ray(
         }
         refuse_impossible(ray.cluster_resources(), wanted)
         _require_package(ray)
-        events = ray.remote(_Events).options(num_cpus=0).remote()
+        here = _on_node(ray.get_runtime_context().get_node_id())  # a lost node must not take them along
+        events = ray.remote(_Events).options(num_cpus=0, scheduling_strategy=here).remote()
         job = _Job(recipe, out.absolute(), resume, overwrite, _stamp(out), events)
         storage = tempfile.mkdtemp(prefix="nearfar-ray-")
         try:
@@ -247,6 +248,12 @@ def _stamp(out: Path) -> tuple[int, int] | None:
     return state.st_mtime_ns, state.st_ino
 
 
+def _on_node(node: str) -> Any:
+    """Schedules something on one node and no other."""
+    strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
+    return strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+
+
 def _require_package(ray: Any) -> None:
     """Refuse a cluster with nodes that lack this package, or what Ray Train needs."""
 
@@ -258,12 +265,9 @@ def _require_package(ray: Any) -> None:
         lacks = [name for name in ("torch", "pydantic", "requests") if importlib.util.find_spec(name) is None]
         return lacks[0] if lacks else None
 
-    strategy = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
     task = ray.remote(missing)
-    checks = [
-        task.options(num_cpus=0, scheduling_strategy=strategy(node["NodeID"], soft=False)).remote() for node in nodes
-    ]
+    checks = [task.options(num_cpus=0, scheduling_strategy=_on_node(node["NodeID"])).remote() for node in nodes]
     for node, check in zip(nodes, checks, strict=True):
         lacks = ray.get(check)
         if lacks is not None:
