@@ -146,7 +146,10 @@ def speed(lines: Sequence[turn_lines.Line]) -> str:
             places.setdefault(results_page.processor(latest[name]), set()).add(results_page.day(latest[name]))
     rules = "[All ratios and how they are measured](benchmarks/RESULTS.md); `make bench` measures again."
     if not rows:
-        return wrapped(f"**Speed.** {rules}")
+        return wrapped(
+            "**Speed.** No ratio has been measured yet by the [rules for stated ratios](benchmarks/RESULTS.md); `make "
+            "bench` measures them, and [older measurements](benchmarks/ARCHIVE.md) are kept."
+        )
     where = ". ".join(f"{processor}; {', '.join(sorted(days))}" for processor, days in places.items())
     opening = "**Speed.** With MiniLM, medians over rounds, the ratio with its 95 % interval:"
     head = ["| | nearfar | other library | nearfar is faster by |", "|---|--:|--:|--:|"]

@@ -56,36 +56,36 @@ def wait_for(name, process, number):
         time.sleep(0.02)
 
 
-told = {}
+seen = {}
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
 whole = [start("whole", **shared, RANK=str(rank), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1") for rank in range(2)]
-told["whole"] = [process.communicate()[1] for process in whole]
+seen["whole"] = [process.communicate()[1] for process in whole]
 process = start_on_ray("broken")
 wait_for("broken", process, 12)
 killed = [pid for node in nodes for pid in workers(node)]
-told["at"] = steps("broken")
+seen["at"] = steps("broken")
 os.kill(killed[-1], signal.SIGKILL)
 while [pid for node in nodes for pid in workers(node) if pid in killed] and process.poll() is None:
     time.sleep(0.05)
-wait_for("broken", process, max(steps("broken"), told["at"]) + 8)
+wait_for("broken", process, max(steps("broken"), seen["at"]) + 8)
 busy = [node for node in nodes if workers(node)]
-told["nodes"] = len(busy)
+seen["nodes"] = len(busy)
 cluster.remove_node(busy[0], allow_graceful=False)
-told["broken"] = process.communicate()[1]
-told["codes"] = [process.returncode]
+seen["broken"] = process.communicate()[1]
+seen["codes"] = [process.returncode]
 process = start_on_ray("wrong", "--objective", "cosine-mse")
-told["wrong"] = process.communicate()[1]
-told["codes"].append(process.returncode)
+seen["wrong"] = process.communicate()[1]
+seen["codes"].append(process.returncode)
 os.environ["PYTHONPATH"] = without + os.pathsep + os.environ.get("PYTHONPATH", "")
 cluster.add_node(num_cpus=1, include_dashboard=False)
 os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
 process = start_on_ray("lacking")
-told["lacking"] = process.communicate()[1]
-told["codes"].append(process.returncode)
+seen["lacking"] = process.communicate()[1]
+seen["codes"].append(process.returncode)
 cluster.shutdown()
-print(json.dumps(told))
+print(json.dumps(seen))
 """
 
 
@@ -110,28 +110,28 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
 @pytest.mark.slow
 def test_a_lost_worker_and_a_lost_node_change_no_byte(runs):
     """The run goes on from its newest whole checkpoint, and ends with the weights and losses of two plain processes."""
-    folder, told = runs
-    assert told["codes"][0] == 0, told["broken"]
-    assert 12 <= told["at"] < 180, "the worker was lost after the run"
-    assert told["nodes"], "the node was lost after the run"
+    folder, seen = runs
+    assert seen["codes"][0] == 0, seen["broken"]
+    assert 12 <= seen["at"] < 180, "the worker was lost after the run"
+    assert seen["nodes"], "the node was lost after the run"
     assert digest(folder / "broken") == digest(folder / "whole")
     assert losses(folder / "broken") == losses(folder / "whole")
     assert [step for step, _ in losses(folder / "whole")] == list(range(1, 181))
-    assert told["broken"].count("resuming after step") == 2, told["broken"]
-    assert "on cpu x 2" in told["broken"]
-    assert "saved to broken; try: nearfar predict broken FILE" in told["broken"]
+    assert seen["broken"].count("resuming after step") == 2, seen["broken"]
+    assert "on cpu x 2" in seen["broken"]
+    assert "saved to broken; try: nearfar predict broken FILE" in seen["broken"]
 
 
 @pytest.mark.slow
 def test_what_is_refused_is_refused_once_in_one_sentence(runs):
     """Not as often as workers are started again; and a node without the package, before anything starts."""
-    folder, told = runs
-    assert told["codes"][1:] == [1, 1], told
-    assert "this objective compares pairs of texts, and the file has single texts" in told["wrong"]
+    folder, seen = runs
+    assert seen["codes"][1:] == [1, 1], seen
+    assert "this objective compares pairs of texts, and the file has single texts" in seen["wrong"]
     assert (
-        "cannot import nearfar (No module named 'nearfar'): install nearfar[ray] in the same version" in told["lacking"]
+        "cannot import nearfar (No module named 'nearfar'): install nearfar[ray] in the same version" in seen["lacking"]
     )
-    assert not any("Traceback" in told[name] for name in ("wrong", "lacking"))
+    assert not any("Traceback" in seen[name] for name in ("wrong", "lacking"))
     assert not (folder / "wrong").exists()
     assert not (folder / "lacking").exists()
 

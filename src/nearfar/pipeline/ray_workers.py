@@ -83,7 +83,7 @@ class _Events:
 
 
 class _Reporter(Callback):
-    """Sends what a callback is told to the process that started the run."""
+    """Sends what a callback receives to the process that started the run."""
 
     def __init__(self, events: Any) -> None:
         self.events = events
