@@ -149,22 +149,3 @@ def test_ci_calls_the_commands_of_the_readme():
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme
     assert "make test" in readme
-
-
-def test_the_wheel_works_outside_the_source_tree(tmp_path):
-    """Built, unpacked elsewhere and used from there: the sample data set and the type marker are inside."""
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    shutil.unpack_archive(wheel, tmp_path / "unpacked", format="zip")
-    code = (
-        "import nearfar, nearfar.data, nearfar.cli; print(nearfar.__file__); "
-        "print(len(nearfar.data.read('sample:helpdesk')), len(nearfar.data.read('sample:helpdesk#test')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "unpacked")},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.stdout.split() == [str(tmp_path / "unpacked" / "nearfar" / "__init__.py"), "360", "160"], done.stderr
-    assert (tmp_path / "unpacked" / "nearfar" / "py.typed").is_file()

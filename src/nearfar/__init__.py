@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nearfar.recipe import Recipe as Recipe
     from nearfar.training.contracts import Callback as Callback
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Callback",
     "Classifier",
