@@ -182,3 +182,33 @@ def test_on_several_threads_heads_are_dropped_by_the_seed_alone(tiny):
     for vectors, gradient in results[1:]:
         assert vectors.equal(results[0][0])
         assert gradient.equal(results[0][1])
+
+
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
+def test_masks_are_the_same_bits_in_every_type(p):
+    """A bf16 mask is written as bits, others are converted: the same seed drops the same places."""
+    wide, low = (
+        DropoutMasks(training=True, seed=3).mask((129, 77), p, torch.zeros((), dtype=dtype))
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+
+    assert low.dtype == torch.bfloat16
+    assert torch.equal(low.float(), wide)
+    assert set(wide.unique().tolist()) == {0.0, 1.0}
+    assert float(wide.mean()) == pytest.approx(1 - p, abs=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_dropping_and_adding_is_what_its_formula_says(dtype):
+    """Values and both gradients, with a residual in fp32 and values in either type."""
+    p, draw = 0.1, torch.Generator().manual_seed(1)
+    x = torch.randn(40, 16, generator=draw).to(dtype).requires_grad_()
+    residual, upper = (torch.randn(40, 16, generator=draw).requires_grad_() for _ in range(2))
+    kept = DropoutMasks(training=True, seed=3).mask(x.shape, p, residual)
+
+    summed = DropoutMasks(training=True, seed=3).drop_and_add(x, residual, p)
+    to_x, to_residual = torch.autograd.grad(summed, [x, residual], upper)
+
+    torch.testing.assert_close(summed, residual + x.float() * kept / (1 - p))
+    torch.testing.assert_close(to_x, (upper * kept / (1 - p)).to(dtype))
+    assert torch.equal(to_residual, upper)

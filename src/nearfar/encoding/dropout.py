@@ -37,6 +37,8 @@ class EncoderNoise:
 
 
 NO_NOISE = EncoderNoise()
+BF16_ONE = 0x3F80
+"""The bits of 1 in bf16."""
 
 
 class DropoutMasks:
@@ -55,7 +57,10 @@ class DropoutMasks:
         """Zero with probability ``p`` and one otherwise, in the type of ``like``."""
         count = math.prod(shape)
         bits = torch.from_numpy(self._raw(-(-count // 4)).view(np.int16)[:count])
-        return (bits >= round(p * 65536) - 32768).to(like.device, like.dtype).view(*shape)
+        ones = bits.ge_(round(p * 65536) - 32768)  # in place: not by way of booleans, which is slow
+        if like.dtype == torch.bfloat16:
+            ones = ones.mul_(BF16_ONE).view(torch.bfloat16)
+        return ones.to(like.device, like.dtype).view(*shape)
 
     def heads(self, texts: int, heads: int, p: float) -> Tensor:
         """(texts, heads) the factor of each attention head: DropHead, Zhou et al. 2020, arXiv:2004.13342.
@@ -98,16 +103,22 @@ class DropoutMasks:
 
 
 class _DropAdd(torch.autograd.Function):
+    """A dropped bf16 ``x`` and an fp32 ``residual`` are multiplied apart: torch would copy mask and ``x`` to fp32."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
+        if x.dtype != residual.dtype:
+            return (x * mask).to(residual.dtype).mul_(scale).add_(residual)
         return torch.addcmul(residual, x, mask, value=scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (mask,) = ctx.saved_tensors
-        return (gradients[0] * mask).mul_(ctx.scale).to(mask.dtype), gradients[0], None, None
+        if mask.dtype != gradients[0].dtype:
+            return (gradients[0] * ctx.scale).to(mask.dtype).mul_(mask), gradients[0], None, None
+        return (gradients[0] * mask).mul_(ctx.scale), gradients[0], None, None
 
 
 def scale_heads(values: Tensor, scales: Tensor) -> Tensor:
