@@ -54,14 +54,17 @@ check: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 coverage: $(VENV)/.installed-dev  ## run all tests and print how much of src they execute; details in htmlcov/
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html
 
-docs: $(VENV)/.installed-dev  ## build the documentation into site/
-	$(BIN)/python -m mkdocs build --strict
+docs: $(VENV)/.installed-dev  ## check spelling and links, and build the documentation into site/
+	$(BIN)/codespell --ignore-words-list fpr README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/check_site.py site
 
 pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands and recipe keys, the pages of results
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m nearfar.recipe.reference > docs/reference/recipe.md
 	$(BIN)/python -m nearfar.recipe.reference tasks > docs/reference/task-recipe.md
 	$(BIN)/python docs/generate_papers.py > docs/reference/papers.md
+	$(BIN)/python docs/generate_objectives.py > docs/concepts/objectives.md
 	$(BIN)/python -m benchmarks.results_page
 	$(BIN)/python -m benchmarks.readme
 	$(BIN)/python -m benchmarks.defaults page

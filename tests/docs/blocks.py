@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,11 @@ LANGUAGES = ("python", "console", "sh", "csv", "tsv", "jsonl", "toml", "json", "
 """What a block may be. ``text`` is for trees and formulas: nothing is done with it."""
 
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<remark>[^\n]+?) -->\n+)?^```(?P<language>[^\n]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL
+    r"(?:^[ ]*<!-- (?P<remark>[^\n]+?) -->\n+)?"
+    r"^(?P<indent>[ ]*)```(?P<language>[^\n]*)\n(?P<body>.*?)^(?P=indent)```[ ]*$",
+    re.MULTILINE | re.DOTALL,
 )
+"""Blocks inside of tabs (``=== "Python"``) are indented."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def parse(text: str, page: Path = ROOT / "README.md") -> list[Block]:
             page,
             text.count("\n", 0, found.start("language")) + 1,
             found["language"].strip(),
-            found["body"],
+            textwrap.dedent(found["body"]) if found["indent"] else found["body"],
             (found["remark"] or "").strip(),
         )
         for found in _BLOCK.finditer(text)

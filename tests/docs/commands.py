@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
+import inspect
 import re
 import shlex
 import tomllib
@@ -38,6 +41,29 @@ def check_command(line: str) -> None:
         name = words[0].removeprefix(".venv/bin/")
         assert name in TOOLS, f"{name!r} is no tool that the documents may use"
         CHECKS.get(name, lambda _: None)(words[1:])
+
+
+def check_names(code: str) -> None:
+    """Assert that what Python code imports exists, and that calls name arguments that exist.
+
+    Libraries that are not installed are left out.
+    """
+    tree = ast.parse(code)
+    names: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and importlib.util.find_spec(node.module.split(".")[0]):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+                names[alias.asname or alias.name] = getattr(module, alias.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
+            assert hasattr(names[node.value.id], node.attr), f"{node.value.id} has no {node.attr}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            known = inspect.signature(names[node.func.id]).parameters
+            given = {keyword.arg for keyword in node.keywords if keyword.arg}
+            free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+            assert free or given <= set(known), f"{node.func.id} has no {given - set(known)}"
 
 
 def check_files(words: list[str]) -> None:

@@ -7,6 +7,8 @@ Each page has a folder of its own, in which its blocks are carried out from top 
   printed by it, in this order, with ``...`` for anything;
 * ``python`` blocks share one namespace;
 * ``toml`` blocks must be good recipes, ``json`` blocks good JSON;
+* ``python`` blocks of other libraries (``<!-- peer -->``) are not run: what they import and the arguments they name
+  must exist in the installed version;
 * ``sh`` blocks are not run: their words, make targets, flags and modules must exist.
 
 One substitution: where ``nearfar train`` or ``nearfar check`` names no ``--encoder``, and where ``nearfar.Classifier()``
@@ -17,6 +19,7 @@ pretrained weights and little time. Nothing else is changed.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -27,7 +30,7 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +40,7 @@ from markdown.extensions.toc import slugify
 from nearfar.recipe import build_recipe, read_recipe, resolve_paths
 from nearfar.recipe.tasks import build_task_recipe
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, blocks_of, commands_of, missing_line, parse
-from tests.docs.commands import check_command, check_nearfar
+from tests.docs.commands import check_command, check_names, check_nearfar
 from tests.hub_server import reachable
 
 pytestmark = pytest.mark.usefixtures("preloaded_workers")
@@ -46,6 +49,11 @@ AT_LEAST = {"python": 19, "console": 26, "sh": 8, "csv": 6, "tsv": 1, "jsonl": 1
 """Fewer blocks than this, and the collection is broken (or the documents are)."""
 ON_THE_HUB = {"hub.md"}
 """Pages that upload and download: they get a stand-in of the Hugging Face Hub."""
+SPEC = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site_pages.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+site_pages = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(site_pages)
 RUN_PAGES = [page for page in PAGES if {block.language for block in blocks_of(page)} - {"text"}]
 
 
@@ -92,6 +100,8 @@ def carry_out(block: Block, folder: Path, namespace: dict[str, Any], monkeypatch
         for line in block.body.replace("\\\n", " ").splitlines():
             if line.strip() and not line.startswith("#"):
                 check_command(line)
+    elif block.language == "python" and block.remark == "peer":
+        check_names(block.body)
     elif block.language == "python":
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             body = re.sub(r"\bnearfar\.(Classifier|Encoder)\(\)", r'nearfar.\1("toy")', block.body)  # the same
@@ -164,12 +174,12 @@ GENERATED = re.compile(r"results: \w+|end of results|table of benchmarks/\w+\.py
 
 def test_remarks_are_understood():
     """A comment with a typing mistake would silently do nothing."""
-    known = re.compile(r"|file: [\w.-]+|refused|Ctrl-C after step \d+")
+    known = re.compile(r"|file: [\w.-]+|refused|peer|Ctrl-C after step \d+")
     for page in PAGES:
         for block in blocks_of(page):
             assert known.fullmatch(block.remark), f"{block.place}: {block.remark!r}"
         shown = [block.remark for block in blocks_of(page) if block.remark]
-        remarks = re.findall(r"^<!-- (.+?) -->$", page.read_text("utf-8"), re.MULTILINE)
+        remarks = re.findall(r"^ *<!-- (.+?) -->$", page.read_text("utf-8"), re.MULTILINE)
         assert [remark for remark in remarks if not GENERATED.fullmatch(remark)] == shown
 
 
@@ -186,7 +196,8 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
 
     walk(entries)
     pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.parent != ROOT]
-    assert sorted(listed) == sorted(pages)
+    assert sorted(listed) == sorted([*pages, *site_pages.PAGES])
+    assert all((ROOT / file).is_file() for file in site_pages.PAGES.values())
     assert len(listed) >= 20
 
 
@@ -199,7 +210,9 @@ def test_links_lead_somewhere(page):
         name, _, heading = target.partition("#")
         file = page.parent / name if name else page
         assert file.exists(), f"{names(page)} links to {target}"
-        if heading:
+        if file.suffix == ".svg" and heading in ("only-light", "only-dark"):
+            assert heading.removeprefix("only-") in file.stem, f"{names(page)}: {target}"
+        elif heading:
             titles = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)
             assert heading in {slugify(re.sub(r"[`*]", "", title), "-") for title in titles}, f"{names(page)}: {target}"
 
@@ -229,7 +242,7 @@ def test_the_tree_of_errors_is_the_one_in_the_code():
 
 def links(text: str) -> list[str]:
     """The targets of all links outside of code."""
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", prose))
 
 
@@ -252,6 +265,29 @@ def links(text: str) -> list[str]:
 def test_a_wrong_shell_line_is_noticed(line):
     with pytest.raises(AssertionError):
         check_command(line)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from transformers import Trainr",
+        "from transformers import TrainingArguments\nTrainingArguments(epochs=3)",
+        "from transformers import AutoModel\nAutoModel.from_pretraind('x')",
+        "from datasets import",
+    ],
+)
+def test_a_wrong_name_of_another_library_is_noticed(code):
+    with pytest.raises((AssertionError, SyntaxError)):
+        check_names(code)
+
+
+def test_links_of_files_lead_to_pages_of_the_site():
+    text = "[a](docs/why/resume.md#how) [b](src/x.py) [c](https://a.b) `[d](e)` [f](CHANGELOG.md)"
+    moved = "[a](why/resume.md#how) b [c](https://a.b) `[d](e)` [f](changelog.md)"
+    assert site_pages.moved(text, "README.md", "results.md") == moved
+    assert site_pages.moved("[a](../x.md)", "docs/why/y.md", "why/y.md") == "[a](../x.md)"  # mkdocs says what is wrong
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="results.md"))
+    assert "| Texts per class |" in site_pages.on_page_markdown("<!-- results: readme -->", page)
 
 
 def test_a_wrong_output_line_is_noticed():

@@ -69,7 +69,8 @@ def test_make_pages_writes_every_generated_page():
     assert defaults == "python -m benchmarks.defaults page"
     written = [command.split(" > ") for command in commands]
     assert [page for _, page in written] == [
-        f"docs/reference/{name}.md" for name in ("cli", "recipe", "task-recipe", "papers")
+        *(f"docs/reference/{name}.md" for name in ("cli", "recipe", "task-recipe", "papers")),
+        "docs/concepts/objectives.md",
     ]
     for command, page in written:
         done = subprocess.run([sys.executable, *command.split()[1:]], cwd=ROOT, capture_output=True, check=True)
