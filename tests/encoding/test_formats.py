@@ -23,6 +23,7 @@ from nearfar.encoding.packed import Int8Product, PackedProduct
 from nearfar.encoding.pretrained import toy_tokenizer, vocabulary
 from nearfar.encoding.processor import has_onednn
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks
+from nearfar.encoding.unpadded import padded_size
 from nearfar.errors import SettingError
 
 PAIRS = [["a text", "b", "one of two"], ["b", "a longer text of words", "two of two"]]
@@ -379,3 +380,38 @@ def test_fewer_levels_where_sums_overflow(monkeypatch):
     assert product.weight.abs().max() == packed.FEWER
     x = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(product(x), x @ weight.T, atol=0.3, rtol=0.05)
+
+
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
+def test_products_meet_few_numbers_of_tokens(network, form, monkeypatch):
+    """Kernels are kept for every number of rows, so that many of them fill the memory of a long-lived process."""
+    met = set()
+
+    def watched(product):
+        call = product.__call__
+
+        def record(self, x):
+            met.add(len(x))
+            return call(self, x)
+
+        monkeypatch.setattr(product, "__call__", record)
+
+    for product in (PackedProduct, Int8Product):
+        watched(product)
+    model = model_of(network)
+    use_precision(model, form)
+    met.clear()
+    texts = [" ".join(["word"] * count) for count in range(1, 60)]
+    for text in texts:
+        model.embed([text])
+    assert 5 <= len(met) <= len(texts) / 2, sorted(met)
+    assert met <= {padded_size(tokens) for tokens in range(1, 3000)}
+    model.embed(texts)
+    assert met <= {padded_size(tokens) for tokens in range(1, 3000)}
+
+
+def test_sizes_that_tokens_are_padded_to_are_few_and_near():
+    sizes = [padded_size(tokens) for tokens in range(1, 513)]
+    assert len(set(sizes)) <= 40
+    assert all(0 <= size - tokens < 16 for tokens, size in enumerate(sizes, start=1))
+    assert all(padded_size(size) == size for size in map(padded_size, range(1, 9000)))

@@ -91,8 +91,8 @@ class Int8Product:
         middle = (high + low).mul_(0.5)
         half = high.sub_(middle).clamp_min_(SMALLEST)
         levels = (x - middle).mul_(LEVELS / half).round_().to(torch.int8)
-        y = torch.addcmul(self.bias, torch._int_mm(levels, self.weight).float().mul_(self.scales), half)
-        return y.addcmul_(middle, self.sums)
+        y = torch._int_mm(levels, self.weight).float()  # changed in place: a new large tensor costs as much as a pass
+        return y.mul_(self.scales).mul_(half).add_(self.bias).addcmul_(middle, self.sums)
 
 
 def _packs(dtype: torch.dtype) -> bool:
@@ -158,6 +158,7 @@ def packed(encoder: UnpaddedEncoder, form: Format) -> UnpaddedEncoder:
             encoder,
             project=None if encoder.project is None else _as_module(encoder.project, form),
             layers=tuple(packed_layer(layer, form) for layer in encoder.layers),
+            few_sizes=True,
         )
 
 

@@ -18,6 +18,9 @@ from nearfar.encoding.positions import RelativeBias, Rotary, offsets, rotate, wi
 
 ROUND = 64
 """In bf16 the tokens are padded to a multiple of this: kernels are compiled and kept for every shape they meet."""
+STEPS = ((64, 8), (512, 16), (2048, 64))
+"""Up to so many tokens, packed weights meet multiples of the second number only; beyond, of ``COARSE``."""
+COARSE = 256
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,16 @@ class Unpadded:
         """The same batch on a device."""
         types = None if self.types is None else self.types.to(device)
         return Unpadded(self.ids.to(device), types, self.lengths, self.place.to(device))
+
+
+def padded_size(tokens: int) -> int:
+    """The size that so many tokens are padded to, where kernels are kept for every size.
+
+    >>> [padded_size(tokens) for tokens in (1, 23, 64, 65, 380, 1000, 3000)]
+    [8, 24, 64, 80, 384, 1024, 3072]
+    """
+    step = next((step for most, step in STEPS if tokens <= most), COARSE)
+    return tokens + -tokens % step
 
 
 class Stream:
@@ -104,6 +117,9 @@ class UnpaddedEncoder:
     distances: Distances | None = None
     final_norm: nn.LayerNorm | None = None
     noise: EncoderNoise = NO_NOISE
+    few_sizes: bool = False
+    """Whether the number of tokens is padded to one of few sizes: a process that is used for long meets all others, and
+    keeps kernels for each."""
 
     def weights(self) -> list[Tensor]:
         """All weights of the encoder."""
@@ -129,7 +145,7 @@ class UnpaddedEncoder:
             kinds = torch.zeros_like(batch.ids) if batch.types is None else batch.types
             x = x + F.embedding(kinds, self.types.weight)
         x = masks.drop(normed(self.norm, x), self.dropout)
-        size = t + (-t % ROUND if torch.is_autocast_enabled(device.type) else 0)
+        size = padded_size(t) if self.few_sizes else t + (-t % ROUND if torch.is_autocast_enabled(device.type) else 0)
         stream = Stream(batch.lengths, size, relative=self.relative, device=device)
         if not masks.off(noise.cutoff):
             cut = masks.cutoff(stream.texts, x.shape[1], noise.cutoff).to(device)
