@@ -104,7 +104,7 @@ def test_damage_is_one_sentence(vectors, tmp_path):
     with pytest.raises(DataError, match=r"manifest.json is damaged"):
         build(tmp_path / "other", tmp_path / "none")
     with pytest.raises(SettingError, match=r"--kind is one of auto, flat"):
-        build(vectors, tmp_path / "none", "hnsw")
+        build(vectors, tmp_path / "none", "lsh")
     with pytest.raises(SettingError, match="--recall must be above 0"):
         build(vectors, tmp_path / "none", recall=2)
 

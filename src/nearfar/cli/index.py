@@ -37,7 +37,7 @@ def index(
     precision: options.Precision = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the index in --out.")] = False,
     kind: Annotated[
-        str, typer.Option("--kind", metavar="auto|flat|ivf|ivf-sq8|ivf-pq", help="Of an index of VECTORS.")
+        str, typer.Option("--kind", metavar="auto|flat|hnsw|ivf|ivf-sq8|ivf-pq", help="Of an index of VECTORS.")
     ] = "auto",
     recall: Annotated[
         float, typer.Option("--recall", help="Share of the nearest ten that a search of VECTORS should find.")
@@ -100,7 +100,8 @@ def _index_vectors(
     plan = Settings(*settings)  # type: ignore[arg-type]  # the kind is checked there
     done = build_index(vectors, out, plan, executor_for(*where), overwrite=overwrite)
     parts = counted(len(done.parts), "part")
-    lists = "" if done.kind == "flat" else f", {done.probes} of {counted(done.lists, 'list')} are searched"
+    lists = f", {done.probes} of {counted(done.lists, 'list')} are searched" if done.lists else ""
+    lists = f", {counted(done.probes, 'candidate')} of a query" if done.kind == "hnsw" else lists
     sys.stderr.write(f"{counted(done.documents, 'vector')} in {out}: {done.kind}, {parts}{lists}\n")
     sys.stderr.write(f"recall of the nearest 10 against exact search: {done.recall:.3f}\n")
     sys.stderr.write(f"try: nearfar search MODEL {out} 'words to search for'\n")

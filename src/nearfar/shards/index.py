@@ -109,7 +109,7 @@ def nearest(common: tuple[str, Any, int, NDArray[np.float32], int], part: Part) 
     if not path.is_file():
         return f"{part.file} is not there on {node_name()}"
     index = open_part(path, kind)
-    first = part.first if kind == "flat" else 0
+    first = part.first if kind in ("flat", "hnsw") else 0
     pieces = [
         search_part(index, queries[start : start + BATCH], top, probes, first)
         for start in range(0, len(queries), BATCH)

@@ -28,7 +28,7 @@ from nearfar.shards.vectors import VectorFolder
 
 FORMAT = 2
 """The first format is that of a corpus in one file, in ``nearfar.evaluation.index``."""
-Kind = Literal["flat", "ivf", "ivf-sq8", "ivf-pq"]
+Kind = Literal["flat", "hnsw", "ivf", "ivf-sq8", "ivf-pq"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FLAT, EXACT, SCALAR = 200_000, 5_000_000, 200_000_000
 """Up to so many vectors an index is flat, IVF with whole vectors, and IVF with one byte a number; above, IVF-PQ."""
@@ -41,6 +41,8 @@ TRAINING = 64
 MEASURED = 5_000_000
 """Vectors among which recall is measured: parts at random, all of them in smaller indexes."""
 QUERIES, TOP = 500, 10
+LINKS, BREADTH, WIDEST = 32, 100, 4_096
+"""Of a graph (HNSW): links of a vector, candidates while it is added, and candidates of a query at most."""
 BUILDING, TRAINED = "building.json", "trained.faiss"
 
 
@@ -72,7 +74,7 @@ class Description:
     dim: int
     parts: tuple[Part, ...]
     probes: int = 1
-    """Lists that a query searches."""
+    """Lists that a query searches; of a graph, the candidates that it keeps."""
     recall: float | None = None
     """Of the nearest ten, against exact search."""
 
@@ -146,7 +148,7 @@ def build_index(
                 path.unlink(missing_ok=True)
             plan.write(out / BUILDING)
         with Storage(str(out)).write_errors(), executor.session() as session:
-            if plan.kind != "flat" and not (out / TRAINED).is_file():
+            if plan.lists and not (out / TRAINED).is_file():
                 _write(_trained(folder, plan, settings.seed), out / TRAINED)
             jobs = {number: part for number, part in enumerate(plan.parts) if not (out / part.file).is_file()}
             for _, _problem in session.run(
@@ -173,7 +175,7 @@ def _plan(folder: VectorFolder, settings: Settings) -> Description:
     if kind == "auto":
         kind = "flat" if n < FLAT else "ivf" if n < EXACT else "ivf-sq8" if n < SCALAR else "ivf-pq"
     lists = 0
-    if kind != "flat":
+    if kind.startswith("ivf"):
         usual = min(MOST, 2 ** round(math.log2(4 * math.sqrt(n))))
         lists = max(1, min(settings.lists or usual, n // 39 or 1))
     parts: list[Part] = []
@@ -225,6 +227,16 @@ def _sampled(folder: VectorFolder, wanted: int, seed: int) -> Iterator[NDArray[n
         yield normalized(vectors[np.sort(random.permutation(len(vectors))[:take])])
 
 
+def _empty(plan: Description) -> Any:
+    """An index that needs no training: all vectors, or a graph between them."""
+    faiss = faiss_module()
+    if plan.kind == "flat":
+        return faiss.IndexFlatIP(plan.dim)
+    index = faiss.IndexHNSWFlat(plan.dim, LINKS, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = BREADTH
+    return index
+
+
 def fill_part(common: tuple[str, Description, int], part: Part) -> str | None:
     """Build a part and write its file; returns why that is impossible, or None."""
     out, plan, threads = Path(common[0]), common[1], common[2]
@@ -236,14 +248,14 @@ def fill_part(common: tuple[str, Description, int], part: Part) -> str | None:
             "network disk."
         )
     folder = VectorFolder.open(plan.vectors)
-    index = faiss.IndexFlatIP(plan.dim) if plan.kind == "flat" else faiss.read_index(str(out / TRAINED))
+    index = faiss.read_index(str(out / TRAINED)) if plan.lists else _empty(plan)
     row = part.first
     for shard in range(*part.shards):
         vectors = normalized(folder.vectors(shard))
-        if plan.kind == "flat":
-            index.add(vectors)
-        else:
+        if plan.lists:
             index.add_with_ids(vectors, np.arange(row, row + len(vectors), dtype=np.int64))
+        else:
+            index.add(vectors)
         row += len(vectors)
     with Storage(str(out / part.file)).write_errors():
         _write(index, out / part.file)
@@ -281,14 +293,17 @@ def _measured(plan: Description, folder: VectorFolder, out: Path, settings: Sett
     rows = np.sort(rows)
     exact = _exact(folder, chosen, queries, rows)
     indexes = [open_part(out / part.file, plan.kind) for part in chosen]
-    probes, recall = 1, 0.0
+    firsts = [0 if plan.lists else part.first for part in chosen]
+    probes, most = (1, plan.lists) if plan.lists else (16, WIDEST)
     while True:
-        found = [search_part(index, queries, TOP + 1, probes) for index in indexes]
+        found = [
+            search_part(index, queries, TOP + 1, probes, first) for index, first in zip(indexes, firsts, strict=True)
+        ]
         _, ids = merged([each[0] for each in found], [each[1] for each in found], TOP + 1)
         recall = _recall(ids, exact, rows)
-        if recall >= settings.recall or probes >= plan.lists:
+        if recall >= settings.recall or probes >= most:
             return replace(plan, probes=probes, recall=round(recall, 4))
-        probes = min(plan.lists, 2 * probes)
+        probes = min(most, 2 * probes)
 
 
 def _rows_of(folder: VectorFolder, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -337,7 +352,7 @@ def _recall(found: NDArray[np.int64], exact: NDArray[np.int64], rows: NDArray[np
 def open_part(path: Path, kind: Kind) -> Any:
     """A part, memory-mapped: only what a search looks at is read."""
     faiss = faiss_module()
-    flags = faiss.IO_FLAG_MMAP_IFC if kind == "flat" else faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY
+    flags = faiss.IO_FLAG_MMAP_IFC if kind in ("flat", "hnsw") else faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY
     return faiss.read_index(str(path), flags)
 
 
@@ -347,6 +362,8 @@ def search_part(
     """(q, k) the cosines and the numbers of the nearest vectors of a part; -1 where there are fewer."""
     if hasattr(index, "nprobe"):
         index.nprobe = probes
+    elif hasattr(index, "hnsw"):
+        index.hnsw.efSearch = max(probes, top)
     scores, ids = index.search(queries, min(top, int(index.ntotal)))
     return scores, np.where(ids >= 0, ids + first, -1)
 
