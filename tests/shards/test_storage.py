@@ -69,3 +69,12 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     place.delete()
     place.delete()
     assert place.entry() is None
+
+
+def test_missing_credentials_of_google_are_named():
+    """In place of what the library says, which is long."""
+    with (
+        pytest.raises(DataError, match=r"no credentials for gs:// were found. Log in"),
+        Storage("gs://b/a").read_errors(),
+    ):
+        raise OSError("google::cloud::Status(UNAVAILABLE: Could not create a OAuth2 access token to authenticate")

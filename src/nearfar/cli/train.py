@@ -30,7 +30,9 @@ def train(
         str | None,
         typer.Argument(help=f"A recipe (.toml), or the training data: {options.DATA_HELP}", metavar="RECIPE|FILE"),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("model"),
+    out: Annotated[
+        str, typer.Option("--out", metavar="PATH", help="Folder for the model; with --on ray also s3:// or gs://.")
+    ] = "model",
     objective: Annotated[str | None, typer.Option(help="Training objective; see 'nearfar objectives'.")] = None,
     encoder: options.Encoder = None,
     dev: Annotated[str | None, typer.Option(help="Dev data: a file, or a share such as 0.1.")] = None,
@@ -115,7 +117,7 @@ def train(
     source = unlabeled if source is None else source  # without labels, class names choose training texts
     if resume and overwrite:
         raise OutputError("--resume continues the run in --out and --overwrite removes it: give one of them.")
-    _check_place(on, workers)
+    _check_place(on, workers, out)
     recipe = gather_recipe(source, out, gather_overrides(flags, set_ or []), resume=resume)
     if dry_run:
         from nearfar.pipeline.train import plan_recipe
@@ -137,12 +139,12 @@ def train(
         where = RayWorkers(workers=workers or 1, address=address, cpus=cpus_per_worker, gpus=gpus_per_worker)
         summary = train_on_ray(recipe, out, where, resume=resume, overwrite=overwrite, callbacks=[shown])
     else:
-        summary = train(recipe, out, resume=resume, overwrite=overwrite, callbacks=[shown])
+        summary = train(recipe, Path(out), resume=resume, overwrite=overwrite, callbacks=[shown])
     if summary.progress is not None and os.environ.get("RANK", "0") == "0":
-        show_summary(summary, console)
+        show_summary(summary, console, store=out if "://" in out else None)
 
 
-def _check_place(on: str, workers: int | None) -> None:
+def _check_place(on: str, workers: int | None, out: str) -> None:
     """Refuse a place that there is not, and workers that nobody would start."""
     if on not in ("local", "ray"):
         raise SettingError(f"--on is local or ray, got {on!r}.{did_you_mean(on, ('local', 'ray'))}")
@@ -150,6 +152,8 @@ def _check_place(on: str, workers: int | None) -> None:
         from nearfar.cluster import require_ray
 
         require_ray()
+    elif "://" in out:
+        raise SettingError(f"{out}: a model in an object store is for --on ray; name a folder, and copy it afterwards.")
     elif workers is not None:
         raise SettingError(
             f"--workers {workers} is for --on ray; on this machine start several processes with torchrun "
@@ -157,7 +161,7 @@ def _check_place(on: str, workers: int | None) -> None:
         )
 
 
-def show_summary(summary: Summary, console: Console) -> None:
+def show_summary(summary: Summary, console: Console, store: str | None = None) -> None:
     """Print the scores of a finished run, which weights were kept, and what to do next."""
     from nearfar.cli.tables import SHOWN, report_table, task_table
 
@@ -178,7 +182,7 @@ def show_summary(summary: Summary, console: Console) -> None:
     if not summary.classifies:
         console.print(_gain(summary), highlight=False, soft_wrap=True)
     use = f"predict {summary.out}{task} FILE" if summary.classifies else f"search {summary.out} CORPUS 'a query'"
-    line = f"saved to {summary.out}; try: nearfar {use}"
+    line = f"saved to {store}; copy it to a disk to use it" if store else f"saved to {summary.out}; try: nearfar {use}"
     console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -206,7 +210,9 @@ def _kept(summary: Summary, best: int, score: str) -> str:
     return f"the weights of step {kept}, {score if kept == best else 'the last'}"
 
 
-def gather_recipe(source: str | None, out: Path, overrides: Sequence[Override], *, resume: bool) -> Recipe | TaskRecipe:
+def gather_recipe(
+    source: str | None, out: Path | str, overrides: Sequence[Override], *, resume: bool
+) -> Recipe | TaskRecipe:
     """The recipe of a file, of a folder to resume, or of flags alone, with the overrides."""
     from nearfar.recipe import build_recipe, read_recipe, resolve_paths
     from nearfar.recipe.tasks import has_tasks, read_task_recipe
@@ -216,7 +222,7 @@ def gather_recipe(source: str | None, out: Path, overrides: Sequence[Override], 
     if source is None and not resume:
         message, remedy = "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
         raise RecipeError([Problem("nearfar train", message, remedy)])
-    path = out / "recipe.toml" if source is None else Path(source)
+    path = Path(out) / "recipe.toml" if source is None else Path(source)
     if source is None and not path.is_file():
         raise OutputError(f"{out}: there is no run to resume; name the recipe or the data file as well.")
     if has_tasks(path):

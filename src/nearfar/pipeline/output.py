@@ -136,7 +136,7 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
     if no_folder:
         raise OutputError(f"{out}: this is a file; give a folder for the model.")
     if filled:
-        ours = _holds_run(out)
+        ours = holds_run(_names(out))
         if resume and (out / CARD).is_file() and not (out / ESTIMATING).exists():
             return False
         if resume and not ours:
@@ -160,9 +160,8 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
     return True
 
 
-def _holds_run(out: Path) -> bool:
-    """Whether a model is in the folder, or a run that has begun; a recipe beside other things may be anybody's."""
-    names = _names(out)
+def holds_run(names: set[str]) -> bool:
+    """Whether these are of a model, or of a run that has begun; a recipe beside other things may be anybody's."""
     began = any(
         name in (CHECKPOINTS, STAGES) or (name.startswith("journal") and name.endswith(".jsonl")) for name in names
     )

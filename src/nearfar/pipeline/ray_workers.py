@@ -2,7 +2,7 @@
 
 Ray Train places the workers, makes their process group, and starts all of them again when one is lost. Everything else
 is in the folder of the run, which all workers can write to: a worker that starts again resumes from the newest whole
-checkpoint, as ``--resume`` does.
+checkpoint, as ``--resume`` does. In an object store, the first worker keeps a copy of its folder there.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import secrets
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nearfar.cluster import connected, refuse_impossible
-from nearfar.errors import NearfarError, ProcessError, SettingError
-from nearfar.pipeline.output import RECIPE
+from nearfar.encoding.model_folder import CARD
+from nearfar.errors import NearfarError, OutputError, ProcessError, SettingError
+from nearfar.pipeline.output import RECIPE, holds_run
 from nearfar.pipeline.train import Summary, train
 from nearfar.recipe import Recipe
 from nearfar.recipe.tasks import TaskRecipe
+from nearfar.shards.mirror import OWN, RunMirror
+from nearfar.shards.run import alone
+from nearfar.shards.storage import Storage
 from nearfar.training import Callback
 
 LOST = 20
@@ -52,7 +58,11 @@ class _Job:
     """What a worker is to do."""
 
     recipe: Recipe | TaskRecipe
-    out: Path
+    out: str
+    remote: bool
+    """Whether ``out`` is in an object store."""
+    run: str
+    """Tells this run from others."""
     resume: bool
     overwrite: bool
     before: tuple[int, int] | None
@@ -85,11 +95,11 @@ class _Events:
 class _Reporter(Callback):
     """Sends what a callback receives to the process that started the run."""
 
-    def __init__(self, events: Any) -> None:
-        self.events = events
+    def __init__(self, events: Any, named: Callable[[str], str]) -> None:
+        self.events, self.named = events, named
 
     def message(self, text: str) -> None:
-        self.events.add.remote("message", text)
+        self.events.add.remote("message", self.named(text))
 
     def begin(self, steps: int) -> None:
         self.events.add.remote("begin", steps)
@@ -106,7 +116,7 @@ class _Reporter(Callback):
 
 def train_on_ray(
     recipe: Recipe | TaskRecipe,
-    out: Path,
+    out: Path | str,
     where: RayWorkers,
     *,
     resume: bool = False,
@@ -117,13 +127,18 @@ def train_on_ray(
 
     Args:
         recipe: what to train; its files and its encoder are read by every worker.
-        out: the folder of the model, which all nodes share.
+        out: the folder of the model, which all nodes share, or a URI such as ``s3://bucket/model``.
         where: the cluster and its workers.
         resume: continue the run in the folder.
         overwrite: replace what is in the folder.
         callbacks: follow the run: its messages, steps and evaluations.
     """
-    with connected(where.address) as ray:
+    place = Storage(str(out))
+    if not place.local and not _check_remote(place, recipe, resume=resume, overwrite=overwrite):
+        for callback in callbacks:
+            callback.message(f"{out}: this run has finished; there is nothing to resume.")
+        return Summary(Path(str(out)), None, {}, {})
+    with connected(where.address) as ray, nullcontext() if place.local else alone(place):
         wanted = {
             "CPU": ("--workers", where.workers * where.cpus),
             "GPU": ("--gpus-per-worker", where.workers * where.gpus),
@@ -132,7 +147,9 @@ def train_on_ray(
         _require_package(ray)
         here = _on_node(ray.get_runtime_context().get_node_id())  # a lost node must not take them along
         events = ray.remote(_Events).options(num_cpus=0, scheduling_strategy=here).remote()
-        job = _Job(recipe, out.absolute(), resume, overwrite, _stamp(out), events)
+        run, folder = secrets.token_hex(8), place.path if place.local else place.name
+        before = _stamp(Path(folder)) if place.local else None
+        job = _Job(recipe, folder, not place.local, run, resume, overwrite, before, events)
         storage = tempfile.mkdtemp(prefix="nearfar-ray-")
         try:
             with _Shown(ray, events, callbacks) as shown:
@@ -149,7 +166,25 @@ def train_on_ray(
             kind, content = refused
             raise kind(content)
         assert shown.summary is not None
-        return replace(shown.summary, out=out)
+        return replace(shown.summary, out=Path(str(out)))
+
+
+def _check_remote(place: Storage, recipe: Recipe | TaskRecipe, *, resume: bool, overwrite: bool) -> bool:
+    """Refuse an object store that has something else; returns False when the run in it has finished."""
+    if isinstance(recipe, TaskRecipe) and recipe.stage:
+        raise SettingError(f"{place.name}: stages before tasks need a folder that all nodes share, no object store.")
+    names = {name.partition("/")[0] for name in place.listing(recursive=True)} - OWN
+    if names and not holds_run(names):
+        raise OutputError(
+            f"{place.name}: there is something else than a model of nearfar ({min(names)}), so it is not replaced. "
+            "Choose another --out."
+        )
+    if names and not (resume or overwrite):
+        raise OutputError(
+            f"{place.name}: there is a model or a run already. Continue it with --resume, replace it with --overwrite, "
+            "or choose another --out."
+        )
+    return not (resume and CARD in names)
 
 
 def _fit(job: _Job, where: RayWorkers, storage: str) -> None:
@@ -181,21 +216,37 @@ def _work(config: dict[str, Any]) -> None:
     job: _Job = config["job"]
     if ray.get(job.events.refused.remote()) is not None:
         return  # Ray has started the workers again, but the run cannot succeed
-    begun = job.before != _stamp(job.out) and (job.out / RECIPE).exists()
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    out, mirror = Path(job.out), None
+    if job.remote:
+        out = Path(tempfile.gettempdir()) / f"nearfar-run-{job.run}-{rank}"
+        shutil.rmtree(out, ignore_errors=True)
+        mirror = RunMirror(out, job.out, job.run)
+        begun = mirror.begun()
+        if begun or job.resume:
+            mirror.pull()
+    else:
+        begun = job.before != _stamp(out) and (out / RECIPE).exists()
     if torch.distributed.is_initialized():
         torch.distributed.barrier()  # all have looked before the first one begins
-    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+    def named(text: str) -> str:
+        return text.replace(str(out), job.out)
+
     try:
         summary = train(
-            job.recipe, job.out, resume=job.resume or begun, overwrite=job.overwrite and not begun,
-            callbacks=[_Reporter(job.events)] if rank == 0 else [],
+            job.recipe, out, resume=job.resume or begun, overwrite=job.overwrite and not begun,
+            callbacks=[_Reporter(job.events, named)] if rank == 0 else [], mirror=mirror,
         )  # fmt: skip
     except ProcessError:
         raise  # another worker is lost: Ray starts all of them again
     except NearfarError as error:
-        content = getattr(error, "problems", None) or str(error)
+        content = getattr(error, "problems", None) or named(str(error))
         ray.get(job.events.refuse.remote(type(error), content))
         raise
+    finally:
+        if job.remote:
+            shutil.rmtree(out, ignore_errors=True)
     if rank == 0:
         ray.get(job.events.add.remote("summary", summary))
 

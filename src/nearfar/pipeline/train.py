@@ -55,6 +55,7 @@ from nearfar.training import (
     Callback,
     CheckpointStore,
     Journal,
+    Mirror,
     Progress,
     RunFiles,
     Scores,
@@ -108,6 +109,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     part: bool = False,
     on_interrupt: Literal["resume", "finish"] = "resume",
+    mirror: Mirror | None = None,
 ) -> Summary:
     """Train what the recipe describes and save it into ``out``.
 
@@ -126,18 +128,19 @@ def train(
         part: whether this is part of a run whose processes continue.
         on_interrupt: whether Ctrl-C leaves a checkpoint to resume from and raises ``Interrupted``, or finishes the
             model with the best weights so far.
+        mirror: keeps a copy of the folder, where the processes of a run share no disk.
     """
     claim = FolderClaim(out, TAKEN)
     with exclusive_random(), closing(claim), lost_processes(out):
         return _train(
             recipe, claim, data=data, resume=resume, overwrite=overwrite, callbacks=callbacks, part=part,
-            finish=on_interrupt == "finish",
+            finish=on_interrupt == "finish", mirror=mirror,
         )  # fmt: skip
 
 
 def _train(
     recipe: Recipe | TaskRecipe, claim: FolderClaim, *, data: object, resume: bool, overwrite: bool,
-    callbacks: Sequence[Callback], part: bool, finish: bool,
+    callbacks: Sequence[Callback], part: bool, finish: bool, mirror: Mirror | None,
 ) -> Summary:  # fmt: skip
     out, main = claim.folder, int(os.environ.get("RANK", "0")) == 0
     messages = Messages(callbacks, quiet=not main)
@@ -188,6 +191,7 @@ def _train(
                 messages(line)
             followed = part or number + 1 < plan.stages
             files = _files(plan, out, number, prepared, main=main, resume=resume, followed=followed)
+            files.store.mirror = mirror
             trainings.append(_fit(prepared, replace(files, finish=finish), accelerator, messages))
             if trainings[-1].interrupted:
                 break
@@ -223,6 +227,8 @@ def _train(
                     run.describe(out, metrics)
         if main:
             _tidy(out, len(plan.earlier))
+            if mirror is not None:
+                mirror.push()
         accelerator.wait_for_everyone()
         untrained = all(progress.kept == 0 for progress in trainings)
         return Summary(

@@ -148,7 +148,7 @@ def run_files(
         known_format(entry.name)
     place = Storage(out)
     _refuse_other_folder(place)
-    with executor.session() as session, _alone(place):
+    with executor.session() as session, alone(place):
         work = _work(kind, model, inputs, out, options, executor, travels=session.travels)
         manifest, results = _planned(work, inputs, place, options, overwrite=overwrite)
         return _filled(work, manifest, results, session, report or (lambda _done, _all: None))
@@ -324,7 +324,7 @@ def _tidy(place: Storage) -> None:
 
 
 @contextmanager
-def _alone(place: Storage) -> Iterator[None]:
+def alone(place: Storage) -> Iterator[None]:
     """Keep other runs out of a folder: by a lock on a disk, by a sign of life in an object store."""
     message = "another run is filling this folder. Let it finish, or choose another --out."
     if place.local:

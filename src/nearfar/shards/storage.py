@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from nearfar.files import flush, is_full
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 """How the name of a file in an object store begins."""
 WILD = re.compile(r"[*?\[]")
+PATIENCE = timedelta(seconds=15)
+"""How long a store of gs:// is tried to be reached."""
 TEMPORARY = ".new-"
 """Part of the name of a file that is being written."""
 
@@ -52,7 +55,9 @@ def _filesystem(scheme: str, bucket: str) -> Any:
     if scheme == "s3" and endpoint:  # a store with the interface of S3, such as MinIO
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         return fs.S3FileSystem(endpoint_override=endpoint, region=region)
-    if scheme in ("s3", "gs"):
+    if scheme == "gs":  # without a limit, pyarrow looks for credentials for a quarter of an hour
+        return fs.GcsFileSystem(retry_time_limit=PATIENCE)
+    if scheme == "s3":
         return fs.FileSystem.from_uri(f"{scheme}://{bucket}")[0]
     import fsspec
 
@@ -120,7 +125,7 @@ class Storage:
         return bool(self._info().type == fs.FileType.Directory)
 
     def _info(self) -> Any:
-        with self._read_errors():
+        with self.read_errors():
             return self.files.get_file_info(self.path)
 
     def listing(self, *, recursive: bool = False) -> dict[str, int]:
@@ -131,7 +136,7 @@ class Storage:
         from pyarrow import fs
 
         selector = fs.FileSelector(self.path, recursive=recursive, allow_not_found=True)
-        with self._read_errors():
+        with self.read_errors():
             infos = self.files.get_file_info(selector)
         return sorted((info.path, int(info.size), int(info.mtime_ns or 0)) for info in infos if info.is_file)
 
@@ -154,12 +159,12 @@ class Storage:
 
     def open(self) -> Any:
         """The bytes of a file, as pyarrow reads them, at any place."""
-        with self._read_errors():
+        with self.read_errors():
             return self.files.open_input_file(self.path)
 
     def read(self) -> bytes:
         """The whole file."""
-        with self._read_errors(), self.files.open_input_file(self.path) as file:
+        with self.read_errors(), self.files.open_input_file(self.path) as file:
             return bytes(file.read())
 
     def write(self, content: bytes | memoryview) -> None:
@@ -197,7 +202,8 @@ class Storage:
                 Path(self.path).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def _read_errors(self) -> Iterator[None]:
+    def read_errors(self) -> Iterator[None]:
+        """Errors of the system while reading, as one sentence."""
         try:
             yield
         except PermissionError as cause:
@@ -205,6 +211,9 @@ class Storage:
         except FileNotFoundError as cause:
             raise self.problem("there is no such file", "Check the name.") from cause
         except OSError as cause:
+            if "OAuth2" in str(cause):
+                remedy = "Log in (gcloud auth application-default login), or set GOOGLE_APPLICATION_CREDENTIALS."
+                raise self.problem("no credentials for gs:// were found", remedy) from cause
             raise self.problem(f"it cannot be read ({_first_line(cause)})", "Check the disk or the network.") from cause
 
     def problem(self, message: str, remedy: str) -> DataError:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -104,22 +104,35 @@ class Checkpoint:
     tensors: dict[str, Tensors]
 
 
+class Mirror(Protocol):
+    """A copy of the folder of a run at a place that all processes reach."""
+
+    def push(self) -> None:
+        """Send what has changed in the folder."""
+
+    def pull(self, below: Path | None = None) -> None:
+        """Fetch all of it, or one of its folders."""
+
+
 class CheckpointStore:
     """The checkpoints of one run.
 
     Args:
         folder: where they live.
         keep: how many to keep, the newest ones.
+        mirror: takes a copy of each, where processes share no disk.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+    def __init__(self, folder: Path, *, keep: int = 2, mirror: Mirror | None = None) -> None:
         self.folder = folder
         self.keep = keep
+        self.mirror = mirror
 
     def write(self, step: int, state: dict[str, Any], tensors: dict[str, Tensors]) -> Path:
         """Write the checkpoint of a step and drop the oldest ones."""
         path = self._write(f"step-{step:08d}", state, tensors)
         self._prune(step)
+        self._push()
         return path
 
     def write_best(self, step: int, tensors: Tensors) -> str:
@@ -127,10 +140,17 @@ class CheckpointStore:
         name = f"best-{step:08d}"
         self._write(name, {"step": step}, {"model": tensors})
         self._prune(step, {name})
+        self._push()
         return name
+
+    def _push(self) -> None:
+        if self.mirror is not None:
+            self.mirror.push()
 
     def read_best(self, name: str) -> Tensors:
         """The weights that :meth:`write_best` kept under a name."""
+        if self.mirror is not None and not (self.folder / name).is_dir():  # another process has written it
+            self.mirror.pull(self.folder / name)
         problem = damage(self.folder / name)
         if problem:
             raise CheckpointError(
