@@ -209,6 +209,7 @@ async def attack(server: Running, texts: Sequence[str], number: int, seed: int =
     began = time.perf_counter()
     for _ in range(20):  # all threads exist before they are counted
         await _alone(server.address, request("/embed", {"inputs": "a"}))
+        await _alone(server.address, request("/embed", {"inputs": list(texts[:32])}))  # the tokenizer's as well
     before = server.files(), server.threads()
     gate, done = asyncio.Semaphore(TOGETHER), 0
 

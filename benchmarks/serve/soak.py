@@ -73,9 +73,10 @@ def describe(result: Soak) -> str:
     """One paragraph."""
     statuses = ", ".join(f"{count:,} x {status}" for status, count in sorted(result.load.statuses.items()))
     sizes = [size for _, size in result.memory]
+    tenths = ", ".join(f"{sizes[tenth * (len(sizes) - 1) // 10]:.0f}" for tenth in range(11))
     return (
         f"{result.load.took / 60:.1f} minutes, {sum(result.load.statuses.values()):,} requests ({statuses}), "
-        f"{result.load.rate:.1f} answered a second, p99 {result.load.quantile(0.99):.0f} ms. Memory {sizes[0]:.0f} MB "
-        f"at the start, at most {max(sizes):.0f} MB, {sizes[-1]:.0f} MB at the end: {100 * result.growth():+.1f} % "
-        f"after the first tenth. At most {max(result.files)} open files."
+        f"{result.load.rate:.1f} answered a second, p99 {result.load.quantile(0.99):.0f} ms. Memory in MB "
+        f"after each tenth: {tenths}; at most {max(sizes):.0f}: {100 * result.growth():+.1f} % after the first tenth. "
+        f"At most {max(result.files)} open files."
     )

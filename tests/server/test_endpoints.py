@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 import nearfar
 from nearfar.cli.app import app
+from nearfar.errors import SettingError
 from nearfar.server import Limits, Settings, application
 
 
@@ -188,8 +190,8 @@ def test_what_is_refused(classes, case):
 def test_bodies_that_are_no_json(classes):
     """400 for malformed ones, 422 for half a surrogate pair, 415 for other types, 413 for large ones."""
     kind = {"content-type": "application/json"}
-    bodies = [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"inputs": ' + b"1" * 5_000 + b"}", b'{"inputs": "\x00"}']
-    assert [classes.post("/embed", content=body, headers=kind).status_code for body in bodies] == [400] * 6
+    bodies = [b"", b" ", b"{", b"\xff\xfe", b"[" * 100_000, b'{"inputs": ' + b"1" * 5_000 + b"}", b'{"inputs": "\x00"}']
+    assert [classes.post("/embed", content=body, headers=kind).status_code for body in bodies] == [400] * 7
     half = json.dumps({"inputs": "\ud800"})
     assert classes.post("/embed", content=half, headers=kind).status_code == 422
     assert classes.post("/embed", data={"inputs": "a"}).status_code == 415
@@ -198,6 +200,35 @@ def test_bodies_that_are_no_json(classes):
     streamed = classes.post("/embed", content=(b" " * 1_000_000 for _ in range(5)), headers=kind)
     assert streamed.status_code == 413
     assert "4,000,000 bytes" in streamed.json()["error"]
+
+
+WORDS = {
+    "nothing": ("/embed", b"", "the body is empty"),
+    "half of it": ("/embed", b'{"inputs": ["a"', "at line 1, column 16"),
+    "another encoding": ("/embed", '{"inputs": "é"}'.encode("latin-1"), "not encoded as UTF-8"),
+    "a long number": ("/embed", b'{"inputs": ' + b"1" * 5_000 + b"}", "too many digits"),
+    "a number": ("/embed", b'{"inputs": 3}', "'inputs' must be a text or a list of texts."),
+    "the name of other paths": ("/embed", b'{"input": "a"}', "calls it 'input', as other paths do"),
+    "another direction": ("/embed", b'{"inputs": "a", "truncation_direction": "left"}', "must be 'right'."),
+    "a pair": ("/predict", b'{"inputs": [["a", "b"]]}', "this model reads single texts"),
+    "another path": ("/embeddings", b"{}", "there is no such path; GET /docs lists all paths."),
+    "another method": ("/info", b"{}", "this path has another method: GET"),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_what_is_wrong_is_said(classes, case):
+    """What was found, and what to send instead."""
+    path, body, words = WORDS[case]
+    answer = classes.post(path, content=body, headers={"content-type": "application/json"})
+    assert words in answer.json()["error"]
+
+
+@pytest.mark.parametrize("origin", ["page.example", "https://page.example/", "https://a b", ""])
+def test_an_origin_is_written_as_browsers_send_it(origin):
+    """Another one would never be met, and nobody would know why."""
+    with pytest.raises(SettingError, match="is no origin of web pages"):
+        Settings("toy", origins=(origin,))
 
 
 def test_errors_below_v1_are_those_of_openai(classes):
@@ -293,8 +324,6 @@ def test_before_the_model_is_loaded_the_process_is_alive_but_not_ready(monkeypat
 
 def test_limits_that_contradict_each_other_are_refused():
     """With a sentence each."""
-    from nearfar.errors import SettingError
-
     with pytest.raises(SettingError, match="could never be accepted"):
         Limits(queue=10, texts=11)
     with pytest.raises(SettingError, match="time limit"):
@@ -305,3 +334,19 @@ def test_limits_that_contradict_each_other_are_refused():
         Settings("toy", port=70_000)
     with pytest.raises(SettingError, match="API key"):
         Settings("toy", keys=("two words",))
+
+
+@pytest.mark.parametrize(("words", "logged"), [("on <TCPTransport>; the handler is closed", 0), ("another fault", 1)])
+def test_a_connection_that_uvloop_finds_closed_is_no_fault_of_the_server(caplog, words, logged):
+    """It raises RuntimeError where other event loops raise ConnectionError."""
+    app: Any = application(Settings("toy", watch=0))
+
+    async def send(_: Any) -> None:
+        raise RuntimeError(words)
+
+    async def ask() -> None:
+        await app({"type": "http", "path": "/health/live", "method": "GET", "headers": []}, None, send)
+
+    asyncio.run(ask())
+    assert sum(record.message == "a request failed" for record in caplog.records) == logged
+    app.service.close()

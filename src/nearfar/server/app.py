@@ -117,7 +117,12 @@ class Application:
             nonlocal status, started
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
-            await send(message)
+            try:
+                await send(message)
+            except RuntimeError as error:
+                if "handler is closed" in str(error):  # uvloop's words for a connection that the client has closed
+                    raise ClientDisconnect from None
+                raise
 
         response: Response | None = None
         try:
@@ -127,8 +132,7 @@ class Application:
         except RequestError as error:
             response = JSONResponse(error.body(path), error.status, error.headers)
         except HTTPException as error:
-            message = f"{error.detail}: GET /docs lists all paths and methods."
-            response = JSONResponse(invalid(message).body(path), error.status_code, error.headers)
+            response = JSONResponse(_no_route(error).body(path), error.status_code, error.headers)
         except (ClientDisconnect, ConnectionError):
             pass
         except Exception as error:
@@ -211,6 +215,14 @@ class Application:
         return HTMLResponse(page, headers={"content-security-policy": policy})
 
 
+def _no_route(error: HTTPException) -> RequestError:
+    """What is wrong with a path or a method that there is not, as a sentence."""
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "another one").split(", ")))
+        return invalid(f"this path has another method: {allowed}. GET /docs lists all paths.")
+    return invalid("there is no such path; GET /docs lists all paths.")
+
+
 class _Post:
     """A path that reads JSON.
 
@@ -236,7 +248,7 @@ class _Post:
         del body
         texts = self.endpoint.count(values)
         if texts > limits.texts:
-            raise too_large(f"the request has {texts:,} texts, and this server reads {limits.texts:,} at a time.")
+            raise too_large(f"the request has {texts:,} texts; send at most {limits.texts:,} at a time.")
         with service.batches.accept(texts):
             call = Call(service.slot.current(), scope["nearfar.timing"])
             answer = asyncio.ensure_future(self.endpoint.answer(service, call, values))

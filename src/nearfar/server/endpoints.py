@@ -89,7 +89,7 @@ def read_rows(head: ServedHead, inputs: str | list[str] | list[list[str]]) -> tu
         rows, several = inputs, True
     if len(rows[0]) != (2 if head.paired else 1):
         wanted = 'pairs of texts: "inputs": [["left", "right"]]' if head.paired else 'single texts: "inputs": ["text"]'
-        raise invalid(f"this head reads {wanted}.")
+        raise invalid(f"this model reads {wanted}.")
     return [(row[0], row[1]) for row in rows] if head.paired else [row[0] for row in rows], several
 
 

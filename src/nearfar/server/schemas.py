@@ -61,20 +61,20 @@ class Choice(Kind):
     def read(self, value: Any, place: str) -> str:
         """The name, in lower case."""
         if not isinstance(value, str) or value.lower() not in self.names:
-            raise invalid(f"'{place}' must be one of {', '.join(self.names)}.")
+            raise invalid(f"'{place}' must be {' or '.join(map(repr, self.names))}.")
         return value.lower()
 
 
 @dataclass(frozen=True)
 class Positive(Kind):
-    """An integer from 1 on."""
+    """A whole number of at least 1."""
 
     schema: Schema = field(default_factory=lambda: {"type": "integer", "minimum": 1})
 
     def read(self, value: Any, place: str) -> int:
         """The value."""
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise invalid(f"'{place}' must be an integer from 1 on.")
+            raise invalid(f"'{place}' must be a whole number of at least 1.")
         return value
 
 
@@ -120,6 +120,8 @@ class Inputs(Kind):
 
     def read(self, value: Any, place: str) -> list[str]:
         """The texts."""
+        if not isinstance(value, str | list):
+            raise invalid(f"'{place}' must be a text or a list of texts.")
         return [read_text(value, place)] if isinstance(value, str) else Texts().read(value, place)
 
 
@@ -209,12 +211,19 @@ def object_schema(fields: Sequence[Field]) -> Schema:
 
 def read_body(fields: Sequence[Field], body: bytes) -> dict[str, Any]:
     """The values of a request by the names of its fields; others are not looked at."""
+    if not body.strip():
+        raise malformed("the body is empty; send JSON: GET /docs has an example for each path.")
     try:
         value = json.loads(body)
     except RecursionError:
         raise malformed("the body is nested too deeply.") from None
-    except (ValueError, UnicodeDecodeError):
-        raise malformed("the body is not valid JSON.") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise malformed(f"the body is not valid JSON: {error.msg} at {place}.") from None
+    except UnicodeDecodeError:
+        raise malformed("the body is not valid JSON: it is not encoded as UTF-8.") from None
+    except ValueError:
+        raise malformed("the body is not valid JSON: a number has too many digits.") from None
     return read_fields(fields, value)
 
 
@@ -228,10 +237,16 @@ def read_fields(fields: Sequence[Field], value: Any, prefix: str = "") -> dict[s
         if given is not None:
             values[one.name] = one.kind.read(given, f"{prefix}{one.name}")
         elif one.default is REQUIRED:
-            raise invalid(f"the field '{prefix}{one.name}' is missing: {one.description}")
+            raise invalid(f"the field '{prefix}{one.name}' is missing: {one.description}{_other_name(one.name, value)}")
         else:
             values[one.name] = one.default
     return values
+
+
+def _other_name(name: str, value: Mapping[str, Any]) -> str:
+    """A hint where the texts are there under the name that other paths have for them."""
+    other = {"input": "inputs", "inputs": "input"}.get(name)
+    return f" The request calls it '{other}', as other paths do." if other in value else ""
 
 
 def read_text(value: Any, place: str) -> str:

@@ -119,8 +119,8 @@ class Service:
             raise not_text("a text has no tokens, or is none that the tokenizer of this model can read.") from None
         if prepared.truncated and not truncate:
             raise too_large(
-                f"{prepared.truncated:,} of {len(rows):,} texts have more than the {call.model.max_length} tokens that "
-                "this model reads; shorten them, or set 'truncate' to true."
+                f"this model reads {call.model.max_length} tokens, and {prepared.truncated:,} of {len(rows):,} texts "
+                "are longer; shorten them, or set 'truncate' to true."
             )
         return prepared
 

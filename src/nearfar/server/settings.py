@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +73,12 @@ class Settings:
             raise SettingError(f"workers must be 1 or more, got {self.workers}.")
         if not (math.isfinite(self.watch) and self.watch >= 0):
             raise SettingError(f"watch must be a number of seconds, or 0 for never, got {self.watch:g}.")
+        for origin in self.origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+                raise SettingError(
+                    f"{origin!r} is no origin of web pages: it is written as a browser sends it, such as "
+                    "https://page.example or http://localhost:3000, without a path."
+                )
         for key in self.keys:
             if not key.isascii() or not key.isprintable() or not key or " " in key:
                 raise SettingError("an API key must be printable ASCII characters without spaces.")
