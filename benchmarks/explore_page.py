@@ -2,6 +2,7 @@
 
     python -m benchmarks.explore_page                    # 100,000 texts
     python -m benchmarks.explore_page --texts 20000
+    python -m benchmarks.explore_page --write            # and append the figures to benchmarks/EXPLORE.md
 
 It needs Chromium and chromedriver, and the extra ``dev``. The texts are made of random words and embedded with the toy
 encoder, because their number is what counts. The page is opened when everything is computed. Frames are those that
@@ -25,6 +26,11 @@ from nearfar.seeds import generator
 
 WORDS = ("parcel", "invoice", "lamp", "late", "broken", "charged", "twice", "table", "door", "refund", "green", "where")
 SECONDS = 5
+PAGE = Path(__file__).parent / "EXPLORE.md"
+HEADING = """# The page of `nearfar explore` with many texts
+
+Appended by `python -m benchmarks.explore_page --write`, one section a run.
+"""
 PAN = f"""
 const [canvas, done] = [document.getElementById("map"), arguments[0]];
 const send = (kind, x, y) => canvas.dispatchEvent(new PointerEvent(kind,
@@ -57,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.explore_page", description=__doc__.splitlines()[0])
     parser.add_argument("--texts", type=int, default=100_000)
+    parser.add_argument("--write", action="store_true", help=f"append the figures to {PAGE.name}")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -68,9 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 page.driver.set_script_timeout(60)
                 page.open(url)
                 page.wait(lambda: page.script("return document.body.dataset.ready") == "true", 3_600)
-                sys.stdout.write(table(measure(page, process.pid, url, asked.texts)) + "\n")
+                text = table(measure(page, process.pid, url, asked.texts))
             finally:
                 page.driver.quit()
+    sys.stdout.write(text + "\n")
+    if asked.write:
+        before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEADING
+        PAGE.write_text(f"{before}\n## {asked.texts:,} texts\n\n{text}\n", encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -70,3 +71,12 @@ def test_addresses():
     assert Address("127.0.0.1", 80, "t").is_local
     assert Address("localhost", 80, "t").is_local
     assert not Address("0.0.0.0", 80, "t").is_local
+
+
+@pytest.mark.parametrize("words", [("label",), ("explore", "toy")])
+def test_a_missing_extra_is_named(data, monkeypatch, words):
+    """Without the packages of the extra there is a message that says what to install, and no traceback."""
+    monkeypatch.setitem(sys.modules, "starlette", None)  # as if it were not installed
+    done = run(*words, data)
+    assert isinstance(done.exception, NearfarError)
+    assert str(done.exception).endswith("which are not installed: pip install 'nearfar[explore]'.")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nearfar.workbench.proposal import WARM, Pool, propose
+from nearfar.workbench.proposal import NOISE, WARM, Pool, _design, propose
 
 
 def blobs(sizes, seed=0, dim=8):
@@ -56,16 +56,43 @@ def test_the_same_labels_give_the_same_proposals():
     assert propose(pool, 10, seed=4).tolist() == propose(pool, 10, seed=4).tolist()
 
 
-def test_with_hundreds_of_labels_uncertain_texts_of_several_regions_come_first():
+def test_with_some_labels_uncertain_texts_come_first():
     vectors, truth = blobs([150, 150])
     middle = vectors[:6] + vectors[150:156]
     vectors = np.concatenate([vectors, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
     truth = np.append(truth, [0] * 6)
-    pool = pool_of(vectors, truth, [row for row in range(300) if row % 4])
-    assert len(pool.known()) >= WARM
-    chosen = propose(pool, 6)
-    assert chosen[0] >= 300
-    assert set(truth[chosen[chosen < 300]].tolist()) == {0, 1}
+    labeled = [*range(WARM), *range(150, 150 + WARM)]
+    assert sorted(propose(pool_of(vectors, truth, labeled), 6).tolist()) == list(range(300, 306))
+
+
+def test_of_equally_uncertain_texts_those_of_a_class_with_few_labels_come_first():
+    """Two pairs of classes alike, of which the second pair has a fifth of the labels."""
+    vectors, truth = blobs([60, 60, 60, 60], seed=1)
+    halves = [vectors[:10] + vectors[60:70], vectors[120:130] + vectors[180:190]]
+    between = np.concatenate(halves)
+    vectors = np.concatenate([vectors, between / np.linalg.norm(between, axis=1, keepdims=True)])
+    truth = np.append(truth, [0] * 10 + [2] * 10)
+    labeled = [*range(40), *range(60, 100), *range(120, 128), *range(180, 188)]
+    chosen = propose(pool_of(vectors, truth, labeled, classes=4), 4)
+    assert chosen[:2].min() >= 250
+
+
+def test_the_design_is_that_of_slow_sums():
+    """Of all texts, the one after which the weighted variance of predictions is lowest, times its own weight."""
+    draw = np.random.default_rng(3)
+    vectors, weights, known = draw.standard_normal((25, 6)), draw.uniform(0.2, 1.0, 25), 4
+
+    def variance(rows):
+        precision = NOISE * np.eye(6) + sum(np.outer(vectors[row], vectors[row]) for row in rows)
+        return sum(w * x @ np.linalg.inv(precision) @ x for w, x in zip(weights, vectors, strict=True))
+
+    rows, expected = list(range(known)), []
+    for _ in range(5):
+        left = [row for row in range(known, 25) if row not in rows]
+        best = max(left, key=lambda row: weights[row] * (variance(rows) - variance([*rows, row])))
+        rows.append(best)
+        expected.append(best)
+    assert _design(vectors, weights, known, 5).tolist() == expected
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +56,7 @@ def label(
     The texts that teach the model most come first. Every label is written at once; the same command continues. The
     project folder has the labels (labeled.csv, labeled.jsonl) and the model. The file itself is not changed.
     """
+    _check_installed()
     from nearfar.workbench.app import Workbench
     from nearfar.workbench.embeddings import Embeddings
     from nearfar.workbench.explorer import Explorer
@@ -115,6 +117,7 @@ def explore(
     Corrected labels are written to a new file in the project folder, with a list of changes; the file itself is not
     changed.
     """
+    _check_installed()
     from nearfar.workbench.app import Workbench
     from nearfar.workbench.embeddings import Embeddings
     from nearfar.workbench.explorer import Explorer
@@ -146,6 +149,14 @@ def explore(
         if project.changes():
             places = ", ".join(str(path) for path in project.export())
             sys.stderr.write(f"{counted(len(project.changes()), 'changed label')} in {places}\n")
+
+
+def _check_installed() -> None:
+    """Refuse to start without the packages of the extra."""
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise SettingError(
+            "the page needs starlette and uvicorn, which are not installed: pip install 'nearfar[explore]'."
+        )
 
 
 def _read(source: str, text: str | None, label: str | None, encoding: str | None, invalid: str | None) -> Texts:

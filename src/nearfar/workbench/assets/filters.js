@@ -31,6 +31,7 @@ export function showChoices(classes, predicts) {
   fill("filter-label", [["", "any"], ["-", "no label"], ...classes.map((name) => [`+${name}`, name])]);
   fill("filter-prediction", [["", "any"], ["!", "another than the label"], ...predicts.map((name) => [`+${name}`, name])]);
   for (const id of ["filter-prediction", "below"]) byId(id).hidden = !predicts.length;
+  byId("table").parentElement.classList.toggle("unpredicted", !predicts.length);
 }
 
 function fill(id, choices) {

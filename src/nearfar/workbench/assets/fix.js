@@ -6,6 +6,7 @@ let current = null;
 let busy = false; // a decision is being written: the next text is not there yet
 let last = null; // the text that was decided on last
 let classes = [];
+let labeled = 0; // classes that have texts
 let history = [];
 let generation = -1;
 let changed = () => {};
@@ -28,6 +29,7 @@ export function start(onChange) {
 
 export async function onState(state, visible) {
   classes = state.classes.map((each) => each.name);
+  labeled = state.classes.filter((each) => each.count).length;
   byId("suspect-count").textContent = state.explorer.suspects ? `(${state.explorer.suspects})` : "";
   const version = state.explorer.columns.suspicion ?? -1;
   if (version === generation) return visible && !current && !busy ? show() : undefined;
@@ -55,7 +57,8 @@ function show() {
   byId("fix-classes").replaceChildren();
   if (!current) {
     byId("fix-text").textContent = generation < 0 ? "Label errors are searched when the texts are embedded." :
-      "No suspected label error is left.";
+      labeled < 2 ? "Label errors are searched among texts of at least two classes. Label some texts first." :
+        "No suspected label error is left.";
     byId("fix-count").textContent = byId("fix-why").textContent = "";
     return;
   }

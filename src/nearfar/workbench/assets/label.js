@@ -45,12 +45,12 @@ export function onState(next) {
 function showAccuracy({ training, curve }) {
   const last = curve[curve.length - 1];
   let sentence = training.obstacle || `The model is trained on ${training.labels} labels and saved in ${training.folder}.`;
-  if (!training.obstacle && !training.labels) sentence = "The first model is trained soon.";
+  if (!training.obstacle && !training.labels) sentence = training.active ? "" : "The first model is trained soon.";
   if (last && last.accuracy !== undefined) {
     sentence = `About ${Math.round(100 * last.accuracy)} % on new texts (${Math.round(100 * last.low)} to ` +
       `${Math.round(100 * last.high)} %), by cross-validation of ${last.labels} labels. The model is in ${training.folder}.`;
   }
-  if (training.active) sentence += " Training …";
+  if (training.active) sentence = `${sentence} A model is being trained …`.trim();
   byId("accuracy").textContent = training.error || sentence;
   byId("train").disabled = training.active || Boolean(training.obstacle);
   drawCurve(byId("curve"), curve.filter((point) => point.accuracy !== undefined));
