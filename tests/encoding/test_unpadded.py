@@ -19,13 +19,14 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModel, ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-from nearfar.encoding import build, tokenize
+from nearfar.encoding import build, cpu_parallel, layers, tokenize
 from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
-from nearfar.encoding.attention import SLACK, _Attention, attention_blocks
+from nearfar.encoding.attention import NARROW, SLACK, _Attention, attend, attention_blocks
 from nearfar.encoding.disentangled import log_buckets
 from nearfar.encoding.dropout import DropoutMasks, _DropAdd
 from nearfar.encoding.positions import rotate
 from nearfar.encoding.pretrained import quiet_transformers
+from nearfar.encoding.products import linear
 from nearfar.encoding.unpadded import ROUND
 
 FAMILY = ("bert", "roberta", "distilbert", "electra", "mpnet", "modernbert", "gte", "nomic_bert", "deberta-v2")
@@ -345,6 +346,27 @@ def test_rotary_positions_that_change_with_the_text_fall_back(kind):
     assert unpadded_encoder(ModernBertModel(ModernBertConfig(rope_parameters=both_kinds, **sizes))) is None
 
 
+@pytest.mark.parametrize("lengths", [(NARROW + 20, NARROW + 9), (NARROW, NARROW), (21, 18), (5,)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_in_bf16_is_that_of_fp32_to_a_hundredth(lengths, biased):
+    """Outputs and gradients of queries, keys, values and bias, for short and long texts, with and without padding."""
+    heads, e, dropout = 2, 8, 0.25
+    made = torch.Generator().manual_seed(5)
+    (block,) = attention_blocks(lengths, torch.device("cpu"))
+    stream = torch.randn(sum(lengths), 3 * heads * e, generator=made).to(torch.bfloat16)
+    bias = torch.randn(1, heads, block.longest, block.longest, generator=made) if biased else None
+    upper = torch.randn(sum(lengths), heads * e, generator=made).to(torch.bfloat16)
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        qkv = stream.to(dtype).requires_grad_()
+        added = None if bias is None else bias.clone().requires_grad_()
+        values = attend(qkv, block, heads, dropout, DropoutMasks(training=True, seed=7), bias=added)
+        inputs = [qkv] if added is None else [qkv, added]
+        found.append([values.detach(), *torch.autograd.grad(values, inputs, upper.to(dtype))])
+    for near, exact in zip(*found, strict=True):
+        assert (near.float() - exact).norm() < 0.01 * exact.norm()
+
+
 def test_bf16_stays_close(tiny):
     """Under autocast the tokens are padded to whole tiles and the logits stay near."""
     built = build(str(tiny("bert")), classes=("a", "b"), seed=1)
@@ -359,7 +381,7 @@ def test_bf16_stays_close(tiny):
 
 
 @pytest.mark.parametrize("logits_only", [False, True])
-def test_in_bf16_products_have_few_shapes_and_the_same_results(tiny, logits_only):
+def test_in_bf16_products_have_few_shapes_and_the_same_results(tiny, monkeypatch, logits_only):
     """Rows are texts or whole tiles, never tokens, because kernels are kept for each shape; filling up moves nothing."""
 
     class Shapes(TorchFunctionMode):
@@ -370,6 +392,12 @@ def test_in_bf16_products_have_few_shapes_and_the_same_results(tiny, logits_only
                 self.seen.append(len(arguments[0]))
             return function(*arguments, **(named or {}))
 
+    def noted(x: Any, *weights: Any) -> Any:
+        Shapes.seen.append(len(x))
+        return linear(x, *weights)
+
+    for module in (layers, cpu_parallel):
+        monkeypatch.setattr(module, "linear", noted)
     built = build(str(tiny("bert")), classes=("a", "b"), seed=1, dropout=0.0)
     table = tokenize(built.tokenizer, [TEXTS], max_length=30)
     rows = list(range(len(TEXTS)))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.exports.models import HEADS, LABELS, PAIRS, TEXTS, long_bert, model_on
 
+import nearfar
 from nearfar.encoding import Card, Model, build
 from nearfar.encoding.encoder import TextModel, Transform
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks
@@ -21,6 +22,7 @@ from nearfar.exports.heads import ExportedCard
 from nearfar.exports.onnx_graph import export_onnx
 from nearfar.exports.onnx_model import FILE, METADATA, OnnxModel
 from nearfar.exports.quality import compare, compare_tasks
+from nearfar.exports.sums import SUMS
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -196,6 +198,7 @@ def changed(folder: Path, to: Path, **metadata) -> Path:
     import onnx
 
     shutil.copytree(folder, to)
+    (to / SUMS).unlink()
     proto = onnx.load(to / FILE)
     (entry,) = proto.metadata_props
     assert entry.key == METADATA
@@ -207,6 +210,7 @@ def changed(folder: Path, to: Path, **metadata) -> Path:
 def test_damaged_files_are_refused_with_the_reason(folder, tmp_path):
     def refused(name: str, damage) -> str:
         shutil.copytree(folder, tmp_path / name)
+        (tmp_path / name / SUMS).unlink()
         damage(tmp_path / name)
         with pytest.raises(EncoderError) as error:
             OnnxModel(tmp_path / name)
@@ -227,6 +231,27 @@ def test_damaged_files_are_refused_with_the_reason(folder, tmp_path):
     ):
         with pytest.raises(EncoderError, match=reason):
             OnnxModel(changed(folder, tmp_path / name, **metadata))
+
+
+@pytest.mark.parametrize("name", [FILE, TOKENIZER])
+def test_one_changed_bit_is_refused(folder, tmp_path, name, monkeypatch):
+    """It could be a weight or a letter of a token, and change answers without an error."""
+    shutil.copytree(folder, tmp_path / "copy")
+    file = tmp_path / "copy" / name
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+    for place in (tmp_path / "copy", tmp_path / "copy" / FILE):
+        with pytest.raises(EncoderError, match=f"{name}: this file has changed since it was exported"):
+            nearfar.load(place)
+    file.write_bytes((folder / name).read_bytes())
+    nearfar.load(tmp_path / "copy")
+    sums = tmp_path / "copy" / SUMS
+    sums.write_text("".join(line for line in sums.read_text().splitlines(keepends=True) if name not in line))
+    with pytest.raises(EncoderError, match=f"does not list {name}"):
+        nearfar.load(tmp_path / "copy")
+    monkeypatch.setenv("NEARFAR_CHECK_WEIGHTS", "0")
+    nearfar.load(tmp_path / "copy")
 
 
 def test_wrong_texts_are_refused(folder):

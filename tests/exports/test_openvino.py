@@ -13,6 +13,7 @@ from nearfar.errors import EncoderError
 from nearfar.exports.exported_model import CARD
 from nearfar.exports.openvino_export import export_openvino
 from nearfar.exports.openvino_model import FILE, OpenVinoModel
+from nearfar.exports.sums import SUMS
 
 
 def test_a_graph_gives_the_same_and_damaged_files_are_refused(tiny, tmp_path):
@@ -30,6 +31,9 @@ def test_a_graph_gives_the_same_and_damaged_files_are_refused(tiny, tmp_path):
     shutil.copytree(tmp_path / "out", tmp_path / "cut")
     raw = (tmp_path / "out" / FILE).read_bytes()
     (tmp_path / "cut" / FILE).write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(EncoderError, match="has changed since it was exported"):
+        OpenVinoModel(tmp_path / "cut")
+    (tmp_path / "cut" / SUMS).unlink()
     with pytest.raises(EncoderError, match="cannot be opened"):
         OpenVinoModel(tmp_path / "cut")
     (tmp_path / "cut" / CARD).unlink()

@@ -20,6 +20,7 @@ from nearfar.exports.quality import LIMITS, compare
 from nearfar.exports.static_export import export_static, fit_head, held_out_labels
 from nearfar.exports.static_model import FILE, VECTORS, StaticModel
 from nearfar.exports.static_model import HEADS as HEADS_FILE
+from nearfar.exports.sums import SUMS
 from nearfar.exports.token_vectors import frequencies
 
 WORDS = ["cat", "dog", "fox", "bird", "stone", "river", "plum", "saw"]
@@ -181,9 +182,16 @@ def test_damaged_files_are_refused_with_the_reason(folder, tmp_path):
     def refused(name: str, damage) -> str:
         shutil.copytree(folder, tmp_path / name)
         damage(tmp_path / name)
+        if not missing(tmp_path / name):
+            with pytest.raises(EncoderError, match="has changed since it was exported"):
+                StaticModel(tmp_path / name)
+        (tmp_path / name / SUMS).unlink()
         with pytest.raises(EncoderError) as error:
             StaticModel(tmp_path / name)
         return str(error.value)
+
+    def missing(place: Path) -> bool:
+        return len(list(place.iterdir())) < len(list(folder.iterdir()))
 
     raw = (folder / FILE).read_bytes()
     card = json.loads((folder / CARD).read_text())

@@ -180,11 +180,12 @@ def _rows(model: str, opened: Model, data: str | None, layout: Layout, *, drop: 
     """The rows given, those of the training, or a few texts of ours."""
     from nearfar.cli.columns import remembered
     from nearfar.data import read
+    from nearfar.recipe.training_texts import training_source
 
     def opened_rows(name: str) -> Records:
         return read(name, remembered(model, name, layout), invalid="drop" if drop else "refuse")
 
-    training = _training(model)
+    training = training_source(Path(model))
     chosen = data or training
     if chosen is None:
         texts = [f"{start} {end}" for start in PROBES for end in PROBES]
@@ -205,19 +206,6 @@ def _rows(model: str, opened: Model, data: str | None, layout: Layout, *, drop: 
     if data is not None and training is not None and Path(training).resolve() != Path(data).resolve():
         fitted = list(opened_rows(training).texts[0])
     return _Rows(given, labels, fitted, own=False, notes=notes)
-
-
-def _training(model: str) -> str | None:
-    """The rows that a model was trained on, where they are still at hand."""
-    from nearfar.recipe import read_recipe
-    from nearfar.recipe.tasks import has_tasks
-
-    recipe = Path(model) / "recipe.toml"
-    if not recipe.is_file() or has_tasks(recipe):
-        return None
-    named = read_recipe(recipe).data.train
-    at_hand = not named.startswith("memory:") and (named.startswith("sample:") or Path(named).exists())
-    return named if at_hand else None
 
 
 def _label_type(opened: Model) -> LabelType:

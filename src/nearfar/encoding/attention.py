@@ -16,6 +16,9 @@ from nearfar.encoding.dropout import DropoutMasks
 
 SLACK = 0.2
 """How much longer the longest text of a block may be than its shortest, as a share."""
+NARROW = 64
+"""Tokens from which the softmax reads scores of 16 bits as they are, and computes in fp32 inside: for shorter texts
+torch's kernel is slower than two casts."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,11 @@ class _Attention(torch.autograd.Function):
         e = d // heads
         filled = qkv if block.fill is None else qkv.index_select(0, block.fill)
         q, k, v = filled.view(n, length, 3, heads, e).permute(2, 0, 3, 1, 4).reshape(3, n * heads, length, e)
-        weights = _wide(torch.bmm(q, k.transpose(1, 2))).mul_(1 / math.sqrt(e))  # (n heads, l, l)
+        if _narrow(q):
+            weights = q.new_empty(n * heads, length, length).baddbmm_(q, k.mT, beta=0, alpha=1 / math.sqrt(e))
+            weights = _wide(weights) if bias is not None or length < NARROW else weights
+        else:
+            weights = torch.bmm(q, k.mT).mul_(1 / math.sqrt(e))
         if bias is not None:
             weights.view(n, heads, length, length).add_(bias)
         if block.mask is not None:
@@ -170,20 +177,32 @@ class _Attention(torch.autograd.Function):
         slope = torch.bmm(upper, v.transpose(1, 2))
         if mask is not None:
             slope.mul_(mask)
-        slope = _wide(slope)
-        slope = torch._softmax_backward_data(slope, _wide(weights), -1, slope.dtype)
         to_bias = None
         if ctx.needs_input_grad[5]:
             shape, dtype = ctx.bias
-            to_bias = slope.view(n, heads, length, length).sum_to_size(shape).to(dtype, copy=True)
-        slope = slope.mul_(1 / math.sqrt(e)).to(q.dtype)
-        torch.bmm(slope, k, out=out[0])
-        torch.bmm(slope.transpose(1, 2), q, out=out[1])
+            wide = _wide(slope)
+            wide = torch._softmax_backward_data(wide, _wide(weights), -1, wide.dtype)
+            to_bias = wide.view(n, heads, length, length).sum_to_size(shape).to(dtype, copy=True)
+            slope = wide.to(q.dtype)
+        else:
+            slope = torch._softmax_backward_data(slope, weights, -1, slope.dtype)  # in fp32, rounded once
+        if _narrow(q):
+            out[0].baddbmm_(slope, k, beta=0, alpha=1 / math.sqrt(e))
+            out[1].baddbmm_(slope.mT, q, beta=0, alpha=1 / math.sqrt(e))
+        else:
+            slope.mul_(1 / math.sqrt(e))
+            torch.bmm(slope, k, out=out[0])
+            torch.bmm(slope.mT, q, out=out[1])
         back = out.view(3, n, heads, length, e).permute(1, 3, 0, 2, 4).reshape(n * length, 3 * d)
         back = back if block.keep is None else back.index_select(0, block.keep)
         return back, None, None, None, None, to_bias
 
 
+def _narrow(x: Tensor) -> bool:
+    """Whether the numbers have 16 bits. Their products are scaled before they are rounded."""
+    return x.dtype in (torch.bfloat16, torch.float16)
+
+
 def _wide(x: Tensor) -> Tensor:
-    """At least single precision: what softmax needs."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    """At least single precision."""
+    return x.float() if _narrow(x) else x

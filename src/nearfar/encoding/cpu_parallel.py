@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.encoding.dropout import DropoutMasks
+from nearfar.encoding.products import linear
 from nearfar.encoding.unpadded import Unpadded, UnpaddedEncoder
 
 LEAST = 128
@@ -95,7 +95,7 @@ class LinearCopy:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, d) -> (n, e)."""
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 def in_dtype(encoder: UnpaddedEncoder, dtype: torch.dtype) -> tuple[UnpaddedEncoder, dict[Tensor, Tensor]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -30,6 +31,8 @@ WIDE = 256
 """The hidden size from which on packed weights and bf16 gain something; docs/why/precision.md has figures."""
 LIMIT = 0.01
 """The largest mean 1 - cosine of vectors in int8."""
+COMPARED = 64
+"""Texts of a model that its int8 is compared with fp32 on, at most."""
 REPEATS = 5
 GAIN = 1.05
 """How many times as fast as fp32 another format must be to be chosen."""
@@ -68,37 +71,47 @@ class Choice:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far a format is from fp32, on the names of the classes and some sentences."""
+    """How far a format is from fp32, on some texts."""
 
     distance: float
     """The mean of 1 - cosine."""
     changed: int | None
     """Labels that are others; None without classes."""
     texts: int
+    kind: str = "texts"
+    """Whose texts they are."""
 
     def __str__(self) -> str:
         labels = "" if self.changed is None else f", {self.changed} of {self.texts} labels are others"
-        return f"mean 1 - cosine to fp32 is {self.distance:.4f}{labels}"
+        return f"mean 1 - cosine to fp32 is {self.distance:.4f} on {self.texts} {self.kind}{labels}"
 
 
-def use_precision(model: Model, asked: Precision | None = None) -> Choice:
+def use_precision(
+    model: Model,
+    asked: Precision | None = None,
+    *,
+    own_texts: Callable[[Path, int], Sequence[Sequence[str]]] | None = None,
+) -> Choice:
     """Have a model compute in a number format; the choice, with its reason.
 
     Args:
         model: it computes so from now on.
         asked: None: bf16 on processors with units for it, else fp32; ``"auto"``: the fastest by a measurement, int8
             among them.
+        own_texts: the folder of a model and a number to so many of its training texts, as one or two columns, or to
+            none. int8 is compared with fp32 on them; without, on the names of the classes and some sentences.
     """
     if asked is not None and asked not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         raise SettingError(f"precision must be one of {known}, got {asked!r}.{did_you_mean(str(asked), PRECISIONS)}")
     choice = choose_format(model.model, asked)
     model.model.pack(None)
-    before = _answers(model) if choice.form == "int8" else None
+    texts, kind = _compared(model, own_texts) if choice.form == "int8" else ([], "")
+    before = _answers(model, texts) if texts else None
     if choice.packs:
         model.model.pack(choice.form)
     if before is not None:
-        drift = _drift(before, _answers(model))
+        drift = replace(_drift(before, _answers(model, texts)), kind=kind)
         if not drift.distance <= LIMIT:
             other = choose_format(model.model, None)
             model.model.pack(other.form if other.packs else None)
@@ -192,11 +205,19 @@ def _read(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _answers(model: Model) -> tuple[Any, Any]:
+def _compared(model: Model, own_texts: Callable[[Path, int], Sequence[Sequence[str]]] | None) -> tuple[Texts, str]:
+    """The texts that formats are compared on, and what to call them."""
+    columns = () if own_texts is None or model.folder is None else own_texts(model.folder, COMPARED)
+    joined = model.card.joined
+    if len(columns) > joined and len(columns[0]):
+        own: Texts = list(zip(columns[0], columns[1], strict=True)) if joined else list(columns[0])
+        return own, "training texts"
+    plain = [*SENTENCES, *list(model.labels or ())[:16]]
+    return (list(zip(plain, [*plain[1:], plain[0]], strict=True)) if joined else plain), "sentences"
+
+
+def _answers(model: Model, texts: Texts) -> tuple[Any, Any]:
     """Vectors of some texts, and the classes where the model has some."""
-    names = list(model.labels or ())[:16]
-    plain = [*SENTENCES, *names]
-    texts: Texts = list(zip(plain, [*plain[1:], plain[0]], strict=True)) if model.card.joined else plain
     classes = model.probabilities(texts).argmax(axis=1) if model.labels is not None else None
     return model.embed(texts), classes
 

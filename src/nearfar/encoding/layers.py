@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nearfar.encoding.dropout import DropoutMasks
 from nearfar.encoding.positions import Rotary
+from nearfar.encoding.products import linear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class PostNormLayer(Layer):
     def project(self, x: Tensor, *parts: nn.Linear) -> Tensor:
         """The outputs of several linear layers, concatenated: one matrix product."""
         bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-        return F.linear(x, torch.cat([part.weight for part in parts]), bias)
+        return linear(x, torch.cat([part.weight for part in parts]), bias)
 
     def qkv(self, x: Tensor) -> Tensor:
         """(t, d) -> (t, 3 d) queries, keys and values."""
@@ -127,7 +128,7 @@ class PreNormLayer(Layer):
     def _some(self, x: Tensor, parts: slice) -> Tensor:
         weight, bias = self.joined.weight, self.joined.bias
         chosen = weight.view(3, -1, weight.shape[1])[parts].flatten(0, 1)
-        return F.linear(x, chosen, None if bias is None else bias.view(3, -1)[parts].flatten())
+        return linear(x, chosen, None if bias is None else bias.view(3, -1)[parts].flatten())
 
     def output(self, heads: Tensor, residual: Tensor, masks: DropoutMasks) -> Tensor:
         """What follows the attention heads: their output layer, and the feed-forward block."""

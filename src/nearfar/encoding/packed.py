@@ -5,17 +5,18 @@ Only the matrix products are in bf16 or int8: what is between them stays fp32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.encoding.layers import Layer, PostNormLayer, PreNormLayer
+from nearfar.encoding.dropout import DropoutMasks
+from nearfar.encoding.layers import Layer, PostNormLayer, PreNormLayer, normed
 from nearfar.encoding.processor import has_onednn
+from nearfar.encoding.products import multiplies_bf16
 from nearfar.encoding.unpadded import UnpaddedEncoder
 from nearfar.errors import SettingError
 
@@ -30,8 +31,15 @@ FEWER = 63
 SMALLEST = 1e-12
 """Half the range of a token whose numbers are all the same."""
 
-Product = Callable[[Tensor], Tensor]
-"""(t, d) -> (t, e)."""
+
+class Product(Protocol):
+    """A linear layer."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(t, d) -> (t, e)."""
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(t, d), and (t, e) that is added to the outputs -> (t, e)."""
 
 
 class PackedProduct:
@@ -61,6 +69,13 @@ class PackedProduct:
             y = F.linear(x, self.weight, self.bias)
             y = F.gelu(y) if self.gelu else y
         return y if self.gelu else y.float()
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(t, d), and (t, e) that is added to the outputs -> (t, e) in fp32, which the sum is computed in."""
+        if self.packed and self.dtype == torch.float32:
+            y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
+            return y
+        return self(x).add_(residual)
 
 
 class Int8Product:
@@ -94,10 +109,14 @@ class Int8Product:
         y = torch._int_mm(levels, self.weight).float()  # changed in place: a new large tensor costs as much as a pass
         return y.mul_(self.scales).mul_(half).add_(self.bias).addcmul_(middle, self.sums)
 
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(t, d), and (t, e) that is added to the outputs -> (t, e) in fp32."""
+        return self(x).add_(residual)
+
 
 def _packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN is there and has a layout of its own for matrices of this type."""
-    return has_onednn() and (dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+    return has_onednn() if dtype == torch.float32 else multiplies_bf16()
 
 
 @lru_cache(maxsize=1)
@@ -127,6 +146,19 @@ class _PackedPostNorm(PostNormLayer):
             bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
             self.kept[len(parts)] = product(torch.cat([part.weight for part in parts]), bias, self.form)
         return self.kept[len(parts)](x)
+
+    def output(self, heads: Tensor, residual: Tensor, masks: DropoutMasks) -> Tensor:
+        """What follows the attention heads: their output layer, and the feed-forward block."""
+        assert not masks.training
+        x = normed(self.mix_norm, self._plus(self.mix, heads, residual))
+        inner = self.activation(self.up(x))
+        if self.gate is not None:
+            inner = inner * self.gate(x)
+        return normed(self.down_norm, self._plus(self.down, inner, x))
+
+    def _plus(self, part: Any, x: Tensor, residual: Tensor) -> Tensor:
+        linear: Product = part
+        return linear.plus(x, residual)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,12 +202,18 @@ def packed_layer(layer: Layer, form: Format) -> Layer:
         if isinstance(part, nn.Linear) and name not in together:
             values[name] = _as_module(part, form)
     if isinstance(layer, PostNormLayer):
-        if form != "int8" and _exact_gelu(layer.activation):
-            values["up"] = product(layer.up.weight, layer.up.bias, form, gelu=True)
-            values["activation"] = nn.Identity()
+        if _exact_gelu(layer.activation):
+            values["activation"] = torch.ops.aten.gelu_
+            if form != "int8":
+                values["up"] = product(layer.up.weight, layer.up.bias, form, gelu=True)
+                values["activation"] = _unchanged
         return _PackedPostNorm(**values, form=form)
     assert isinstance(layer, PreNormLayer)
     return _PackedPreNorm(**values, form=form, whole=layer.joined)
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 def _exact_gelu(activation: Any) -> bool:

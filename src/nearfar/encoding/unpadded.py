@@ -18,7 +18,7 @@ from nearfar.encoding.positions import RelativeBias, Rotary, offsets, rotate, wi
 
 ROUND = 64
 """In bf16 the tokens are padded to a multiple of this: kernels are compiled and kept for every shape they meet."""
-STEPS = ((64, 8), (512, 16), (2048, 64))
+STEPS = ((32, 2), (64, 4), (512, 16), (2048, 64))
 """Up to so many tokens, packed weights meet multiples of the second number only; beyond, of ``COARSE``."""
 COARSE = 256
 
@@ -46,7 +46,7 @@ def padded_size(tokens: int) -> int:
     """The size that so many tokens are padded to, where kernels are kept for every size.
 
     >>> [padded_size(tokens) for tokens in (1, 23, 64, 65, 380, 1000, 3000)]
-    [8, 24, 64, 80, 384, 1024, 3072]
+    [2, 24, 64, 80, 384, 1024, 3072]
     """
     step = next((step for most, step in STEPS if tokens <= most), COARSE)
     return tokens + -tokens % step
@@ -189,7 +189,7 @@ class UnpaddedEncoder:
         ]
         if stream.padding:
             outputs.append(qkv.new_zeros(stream.padding, outputs[0].shape[1]))
-        heads = torch.cat(outputs)
+        heads = torch.cat(outputs) if len(outputs) > 1 else outputs[0]
         if not masks.off(self.noise.drophead):
             scales = masks.heads(stream.texts, self.heads, self.noise.drophead).to(heads)
             heads = scale_heads(heads, scales[stream.owners()])

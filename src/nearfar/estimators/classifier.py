@@ -58,7 +58,7 @@ def _texts_alone(texts: Any, name: str) -> Any:
 class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A text classifier: a pretrained encoder, fine-tuned with a contrastive or another objective, and a class head.
 
-    Nothing has to be chosen: what is left open follows from the data, as in ``nearfar train``. The same data, seed and
+    No settings are needed: what is not given is chosen by the data, as in ``nearfar train``. The same data, seed and
     settings give the same weights as the command.
 
     Args:

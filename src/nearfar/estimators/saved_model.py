@@ -73,9 +73,10 @@ def open_estimator(
     from nearfar.estimators.classifier import Classifier
     from nearfar.estimators.encoder import Encoder
     from nearfar.estimators.multitask import MultiTask
+    from nearfar.recipe.training_texts import training_texts
 
     model = open_model(os.fspath(path), revision=revision, token=token, device=device)
-    choice = use_precision(model, precision)
+    choice = use_precision(model, precision, own_texts=training_texts)
     logger.info("precision: %s (%s)", choice.form, choice.reason)
     kind: type[Classifier | Encoder | MultiTask] = Classifier
     fitted = {} if model.folder is None else ModelFolder(model.folder, temporary=False).settings()

@@ -24,6 +24,7 @@ from nearfar.errors import EncoderError, SettingError
 from nearfar.exports.exported_model import EMBEDDING, FORMAT, INPUTS, TOKENIZER
 from nearfar.exports.heads import ExportedCard, ExportedHead, Kind, LabelType, Reads
 from nearfar.exports.onnx_model import FILE, METADATA
+from nearfar.exports.sums import write_sums
 from nearfar.files import atomic_folder
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def export_onnx(
         _describe(proto, card)
         (folder / FILE).write_bytes(proto.SerializeToString())
         save_tokenizer(tokenizer, folder / TOKENIZER)
+        write_sums(folder, (FILE, TOKENIZER))
         (folder / "README.md").write_text(_readme(card), encoding="utf-8")
 
 

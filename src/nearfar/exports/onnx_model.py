@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import EncoderError, SettingError
-from nearfar.exports.exported_model import EMBEDDING, GraphModel, read_card
+from nearfar.exports.exported_model import EMBEDDING, TOKENIZER, GraphModel, read_card
 from nearfar.exports.heads import ExportedCard
+from nearfar.exports.sums import check_sums
 
 FILE = "model.onnx"
 METADATA = "nearfar"
@@ -32,6 +33,7 @@ class OnnxModel(GraphModel):
         file = place / FILE if place.is_dir() else place
         if threads is not None and threads < 1:
             raise SettingError(f"threads must be 1 or more, got {threads}.")
+        check_sums(file.parent, (file.name, TOKENIZER))
         self._session = _open_session(file, threads)
         super().__init__(file, _read_card(self._session, file))
 

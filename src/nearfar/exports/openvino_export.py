@@ -14,6 +14,7 @@ from nearfar.exports.heads import LabelType
 from nearfar.exports.onnx_graph import export_onnx, quiet, require
 from nearfar.exports.onnx_model import OnnxModel
 from nearfar.exports.openvino_model import FILE
+from nearfar.exports.sums import write_sums
 from nearfar.files import atomic_folder
 
 
@@ -32,6 +33,7 @@ def export_openvino(
             openvino.save_model(openvino.Core().read_model(source.path), folder / FILE, compress_to_fp16=False)
         shutil.copyfile(first / TOKENIZER, folder / TOKENIZER)
         (folder / CARD).write_text(json.dumps(source.card.to_json(), ensure_ascii=False, indent=2), encoding="utf-8")
+        write_sums(folder, (FILE, Path(FILE).with_suffix(".bin").name, CARD, TOKENIZER))
         readme = (first / "README.md").read_text(encoding="utf-8")
         (folder / "README.md").write_text(
             readme.replace("in ONNX", "in OpenVINO").replace("model.onnx", FILE).replace("onnxruntime", "openvino"),

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import EncoderError, SettingError
-from nearfar.exports.exported_model import EMBEDDING, GraphModel, read_card_file
+from nearfar.exports.exported_model import CARD, EMBEDDING, TOKENIZER, GraphModel, read_card_file
+from nearfar.exports.sums import check_sums
 
 FILE = "openvino_model.xml"
 
@@ -27,6 +28,7 @@ class OpenVinoModel(GraphModel):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         place = Path(path)
         file = place / FILE if place.is_dir() else place
+        check_sums(file.parent, (file.name, file.with_suffix(".bin").name, CARD, TOKENIZER))
         super().__init__(file, read_card_file(file.parent))
         self._graph = _compiled(file)
         known = {name for output in self._graph.outputs for name in output.get_names()}

@@ -19,6 +19,7 @@ from nearfar.exports.exported_model import CARD, FORMAT, TOKENIZER
 from nearfar.exports.heads import ExportedCard, LabelType
 from nearfar.exports.onnx_graph import heads_of, save_tokenizer
 from nearfar.exports.static_model import FILE, HEADS, VECTORS, StaticModel
+from nearfar.exports.sums import write_sums
 from nearfar.exports.token_vectors import static_vectors
 from nearfar.files import atomic_folder
 
@@ -63,6 +64,7 @@ def export_static(model: Model, out: Path, texts: Sequence[str], *, label_type: 
                 folder / HEADS,
             )
             _write(folder / CARD, replace(card, heads=heads).to_json())
+        write_sums(folder, (FILE, CARD, TOKENIZER, *([HEADS] if heads else [])))
         (folder / "README.md").write_text(_README, encoding="utf-8")
 
 

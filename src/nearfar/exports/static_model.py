@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.errors import EncoderError, SettingError
-from nearfar.exports.exported_model import CARD, EMBEDDING, ExportedModel, read_card_file
+from nearfar.exports.exported_model import CARD, EMBEDDING, TOKENIZER, ExportedModel, read_card_file
+from nearfar.exports.sums import check_sums
 
 FILE, HEADS = "model.safetensors", "heads.safetensors"
 VECTORS = "embeddings"
@@ -29,6 +30,7 @@ class StaticModel(ExportedModel):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
+        check_sums(folder, (FILE, HEADS, CARD, TOKENIZER))
         super().__init__(folder / FILE, read_card_file(folder))
         self.kind = "static"
         self._vectors = _tensors(folder / FILE).get(VECTORS, np.zeros((0, 0), np.float32))
