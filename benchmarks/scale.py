@@ -1,7 +1,8 @@
-"""``python -m benchmarks.scale measure|check|plan``: what it costs to embed, index and search large corpora.
+"""``python -m benchmarks.scale measure|check|speed|plan``: what it costs to embed, index and search large corpora.
 
 ``measure`` runs ``nearfar embed``, ``index`` and ``search`` on texts that are made up, and writes the rates to
 ``benchmarks/scale-rates.json``. ``check`` computes the larger runs from the rates of the smallest one and compares.
+``speed`` embeds the same texts in a plain loop, by one worker and by two, in turns; nothing else must run meanwhile.
 ``plan`` computes a run of any size from the rates, such as 1 billion texts; it needs no machine.
 """
 
@@ -256,6 +257,85 @@ def check(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
+@dataclass(frozen=True)
+class Turn:
+    """How fast one way of embedding was, once it was at work."""
+
+    rate: float
+    """Texts in a second."""
+    core_rate: float
+    """Texts in a second of the processor, of this process; 0 where others computed."""
+
+
+def turn(way: str, files: Sequence[Path], out: Path, rows_per_shard: int) -> Turn:
+    """Embed all files: ``plain`` reads each and saves a .npy file for every ``rows_per_shard`` texts; or by workers."""
+    from nearfar.encoding import load
+    from nearfar.encoding.formats import use_precision
+    from nearfar.shards.executors import LocalExecutor
+    from nearfar.shards.run import Options, run_files
+
+    done: list[tuple[int, float, float]] = []  # texts, seconds, seconds of the processor
+
+    def note(texts: int) -> None:
+        done.append((texts, time.perf_counter(), time.process_time()))
+
+    shutil.rmtree(out, ignore_errors=True)
+    workers = 1
+    if way == "plain":
+        import numpy as np
+        import pyarrow.parquet as pq
+
+        out.mkdir(parents=True)
+        model, texts = load("toy"), 0
+        use_precision(model, None)
+        for file in files:
+            column = pq.read_table(file)["text"].to_pylist()
+            for start in range(0, len(column), rows_per_shard):
+                some = column[start : start + rows_per_shard]
+                np.save(out / f"{texts}.npy", model.embed(some))
+                texts += len(some)
+                note(texts)
+    else:
+        workers = int(way)
+        options = Options(rows_per_shard=rows_per_shard)
+        names = [str(file) for file in files]
+        run_files("embed", "toy", names, str(out), options, LocalExecutor(workers), report=lambda some, _: note(some))
+        done = [each for each in done if each[0]]
+    first, last = done[2 * workers - 1], done[-1]  # every worker has opened the model, and computes at its pace
+    texts = last[0] - first[0]
+    return Turn(texts / (last[1] - first[1]), texts / (last[2] - first[2]) if workers == 1 else 0.0)
+
+
+def speed(rows: int, rows_per_shard: int, turns: int, folder: Path) -> list[str]:
+    """A table of medians: a plain loop, one worker, two workers."""
+    from statistics import median
+
+    import torch
+
+    torch.set_num_threads(1)
+    corpus = folder / f"speed-{rows}"
+    if not corpus.is_dir():
+        write_texts(corpus, rows, files=2)
+    files = sorted(corpus.glob("*.parquet"))
+    taken: dict[str, list[Turn]] = {"plain": [], "1": [], "2": []}
+    for _ in range(turns):
+        for way, every in taken.items():
+            every.append(turn(way, files, folder / "speed-out", rows_per_shard))
+            print(
+                f"{way}: {every[-1].rate:,.0f} texts/s, {every[-1].core_rate:,.0f} a second of the processor",
+                flush=True,
+            )
+    rates = {way: median(each.rate for each in every) for way, every in taken.items()}
+    cores = {way: median(each.core_rate for each in every) for way, every in taken.items()}
+    return [
+        "| Plain loop | One worker | Two workers | Cost of shards | The same in processor time | Two workers to one |",
+        "|--:|--:|--:|--:|--:|--:|",
+        f"| {rates['plain']:,.0f}/s | {rates['1']:,.0f}/s | {rates['2']:,.0f}/s "
+        f"| {rates['plain'] / rates['1'] - 1:+.1%} "
+        f"| {cores['plain'] / cores['1'] - 1:+.1%} | {rates['2'] / rates['1']:.2f} |",
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -265,6 +345,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run.add_argument("--folder", type=Path, default=Path("scale-runs"))
     run.add_argument("--index", action="store_true")
     verbs.add_parser("check")
+    compared = verbs.add_parser("speed")
+    compared.add_argument("--rows", type=float, default=262_144)
+    compared.add_argument("--rows-per-shard", type=int, default=8_192)
+    compared.add_argument("--turns", type=int, default=5)
+    compared.add_argument("--folder", type=Path, default=Path("scale-runs"))
     plan = verbs.add_parser("plan")
     for kind in (Corpus, Rates):
         for each in fields(kind):
@@ -277,6 +362,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, value in asdict(cost(corpus, rates)).items():
             print(f"{name:20} {value:,.2f}" if isinstance(value, float) else f"{name:20} {value}")
         print("\n".join(limits(corpus, rates)))
+        return
+    if given.verb == "speed":
+        print("\n".join(speed(int(given.rows), given.rows_per_shard, given.turns, given.folder)))
         return
     known = [Run(**each) for each in json.loads(RATES.read_text())] if RATES.exists() else []
     if given.verb == "measure":

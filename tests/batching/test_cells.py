@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearfar.batching import Clusters, EmbeddingSampler, NearestNeighbors, Search, SharedNeighbors, VectorFile
+from nearfar.batching import Clusters, EmbeddingSampler, NearestNeighbors, Search, SharedNeighbors, VectorFile, centers
 from nearfar.batching import cells as module
 from nearfar.batching.cells import Cells
 from nearfar.errors import NotFiniteError, SettingError
@@ -61,8 +61,10 @@ def test_all_cells_give_the_true_neighbors(search, monkeypatch):
     recall = cells.tune(file, 5, source, queries)
     blocks = list(cells.nearest(queries, 6))
     assert len(blocks) > 1
-    assert [block.start for block in blocks] == np.cumsum([0, *(len(block.ids) for block in blocks)])[:-1].tolist()
-    ids, scores = np.concatenate([block.ids for block in blocks]), np.concatenate([block.scores for block in blocks])
+    order = np.argsort(np.concatenate([block.rows for block in blocks]))
+    assert np.array_equal(np.sort(np.concatenate([block.rows for block in blocks])), np.arange(330))
+    ids = np.concatenate([block.ids for block in blocks])[order]
+    scores = np.concatenate([block.scores for block in blocks])[order]
     truth = exact(all_of(queries), all_of(file), 6)
     np.testing.assert_allclose(scores, np.einsum("qd,qkd->qk", all_of(queries), all_of(file)[ids]), atol=1e-5)
     assert recall == 1.0
@@ -75,8 +77,33 @@ def test_cells_hold_every_vector_once():
     assert cells.cells == 17
     assert np.array_equal(np.sort(cells.rows), np.arange(700))
     assert np.array_equal(all_of(cells.file), all_of(file)[cells.rows])
-    own = [all_of(cells.file)[a:b] @ cells.centers.T for a, b in zip(cells.bounds, cells.bounds[1:], strict=False)]
+    own = [
+        all_of(cells.file)[a:b] @ cells.centers.vectors.T for a, b in zip(cells.bounds, cells.bounds[1:], strict=False)
+    ]
     assert all((part.argmax(axis=1) == cell).all() for cell, part in enumerate(own))
+
+
+def test_many_centers_are_found_by_their_groups(monkeypatch):
+    """All of them where all are asked for; else nearly those that a comparison with each gives."""
+    monkeypatch.setattr(centers, "FLAT", 16)
+    monkeypatch.setattr(centers, "GROUPS", 3)
+    file = stored(points(4000, topics=200))
+    cells = Cells(file, replace(MANY, memory=10**6), np.random.default_rng(1))
+    assert 90 <= cells.cells <= 110
+    assert np.array_equal(np.sort(cells.rows), np.arange(4000))
+    queries = all_of(file)[:500]
+    truth = exact(queries, cells.centers.vectors, 4)
+    assert (cells.centers.nearest(queries, 1)[:, 0] == truth[:, 0]).mean() > 0.95
+    every = cells.centers.nearest(queries, cells.cells)
+    assert (np.sort(every, axis=1) == np.arange(cells.cells)).all()
+    assert cells.tune(file, 5, np.random.default_rng(2)) > 0.5
+    monkeypatch.setattr(module, "LEAST", 100)
+    blocks = list(cells.nearest(None, 3))
+    assert len(blocks) > 1
+    assert np.array_equal(np.sort(np.concatenate([block.rows for block in blocks])), np.arange(4000))
+    for block in blocks:
+        np.testing.assert_allclose(block.scores[:, 0], 1, atol=1e-3)  # each is the nearest to itself
+        assert (block.ids[:, 0] == block.rows).mean() > 0.99
 
 
 def test_more_cells_are_compared_until_enough_is_found():

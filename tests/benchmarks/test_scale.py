@@ -45,3 +45,12 @@ def test_texts_are_written_and_the_plan_is_printed(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "core hours" in printed
     assert "shards" in printed
+
+
+def test_shards_are_compared_with_a_plain_loop(tmp_path, capsys):
+    """By their rates once they are at work."""
+    main(["speed", "--rows", "400", "--rows-per-shard", "20", "--turns", "1", "--folder", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == ["plain", "1", "2"]
+    assert lines[3].startswith("| Plain loop | One worker |")
+    assert lines[-1].count("/s") == 3

@@ -336,6 +336,28 @@ def test_mine_writes_triplets_that_train():
     good("train", "mined.jsonl", "--encoder", "toy", "--epochs", "1", "--out", "of-mined")
 
 
+def test_mine_keeps_vectors_in_shards_and_uses_them_again():
+    """The triplets are those without shards; other texts are refused."""
+    base = ["mine", "toy", "positives-train.jsonl", "--corpus", "corpus.jsonl", "--positions", "2-9", "--out", "-"]
+    plain = good(*base)
+    sharded = [*base, "--shards", "mining", "--rows-per-shard", "40", "--workers", "1"]
+    assert good(*sharded) == plain
+    files = {path: path.stat().st_mtime_ns for path in Path("mining/vectors").glob("shard-*")}
+    assert len(files) > 2
+    next(iter(files)).unlink()
+    code, again, errors = call(*sharded)
+    assert again == plain
+    assert "continuing: " in errors
+    assert sum(path.stat().st_mtime_ns == at for path, at in files.items()) == len(files) - 1
+    less = ["mine", "toy", "positives-train.jsonl", "--positions", "1-3", "--out", "-", "--shards", "mining"]
+    code, _, errors = call(*less)
+    assert code == 1
+    assert "this folder has the vectors of other texts. Choose another --shards" in errors
+    code, _, errors = call(*base, "--on", "ray")
+    assert code == 1
+    assert "name a folder for them: --shards FOLDER" in errors
+
+
 def test_mine_is_the_same_for_the_same_seed():
     outs = [good("mine", "toy", "positives-train.jsonl", "--positions", "1-20", "--seed", seed, "--out", "-")
             for seed in ("4", "4", "5")]  # fmt: skip

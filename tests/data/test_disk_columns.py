@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +74,22 @@ def test_first_rows_are_those_of_equal_keys() -> None:
     keys = [str(number) for number in np.random.default_rng(3).integers(0, 40, 300)]
     assert first_rows(keys).tolist() == [keys.index(key) for key in keys]
     assert first_rows([]).tolist() == []
+
+
+@pytest.mark.parametrize("bits", [64, 1])
+def test_first_rows_are_found_in_blocks_and_with_equal_higher_bits(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    """However many rows are looked at together, and if only the lower bits of digests differ."""
+    keys = [str(number) for number in np.random.default_rng(3).integers(0, 40, 200)]
+    digests = disk_columns._digests
+
+    def fewer(each: Iterable[str]) -> tuple[Any, Any]:
+        high, low = digests(each)
+        return high % np.uint64(2) if bits == 1 else high, low
+
+    monkeypatch.setattr(disk_columns, "_digests", fewer)
+    for size in (1, 7, 199, 200, 1000):
+        monkeypatch.setattr(disk_columns, "SORTED", size)
+        assert first_rows(keys).tolist() == [keys.index(key) for key in keys]
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> str:

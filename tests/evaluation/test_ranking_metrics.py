@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.errors import SettingError, ShapeError
-from nearfar.evaluation import ranking_report
+from nearfar.evaluation import ranking_metrics, ranking_report
 from nearfar.evaluation.ranking_metrics import MEASURES
 
 COARSE = st.integers(0, 4).map(lambda quarter: quarter / 4)
@@ -213,3 +213,19 @@ def test_without_pytrec_eval_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pytrec_eval", None)
     with pytest.raises(SettingError, match=r"pip install pytrec-eval-terrier"):
         ranking_report(["q"], ["a"], np.array([1]), np.array([0.1]))
+
+
+@pytest.mark.parametrize("ties", ["worst", "id"])
+def test_numbers_and_few_queries_at_a_time_give_the_same_report(ties, monkeypatch):
+    """As names do, all queries at once."""
+    source = np.random.default_rng(4)
+    pairs = np.column_stack([np.repeat(np.arange(30), 12), np.tile(np.arange(12), 30)])
+    grades, scores = source.integers(0, 3, 360), source.integers(0, 5, 360).astype(np.float32)
+    grades[:12] = 0  # a query without a relevant document
+    names = [column.astype(str).tolist() for column in pairs.T]
+    whole = ranking_report(*names, grades, scores, ties=ties)
+    monkeypatch.setattr(ranking_metrics, "QUERIES", 7)
+    assert ranking_metrics.numbered_report(pairs, grades, scores, ties=ties) == whole
+    assert whole.queries_without_positive >= 1
+    with pytest.raises(SettingError, match="relevance must be a whole number from 0, got -1 for query"):
+        ranking_metrics.numbered_report(pairs, np.where(pairs[:, 0] == 3, -1, grades), scores)

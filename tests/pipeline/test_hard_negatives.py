@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import cosine
 
+from nearfar.batching import cells
 from nearfar.data import Records
 from nearfar.errors import DataError, SettingError
 from nearfar.pipeline import mining
@@ -56,6 +58,26 @@ def slow(vectors: Vectors, anchor: str, corpus: Sequence[str]) -> list[str]:
     levelled = {text.strip().lower(): text for text in reversed(corpus)}
     free = [text for text in levelled.values() if text.strip().lower() not in CONNECTED[anchor]]
     return sorted(free, key=lambda text: -vectors.cosine(anchor, text))
+
+
+def test_vectors_on_disk_give_nearly_the_same_negatives_in_the_same_order(monkeypatch):
+    """In several blocks of anchors, which go from cell to cell, and in several pieces; numbers have two bytes there."""
+    records = pairs_of([(f"left {number}", f"right {number}", 1) for number in range(1500)])
+    settings = Mining(window=(1, 10), per_anchor=10)
+    vectors = Vectors(12)
+    exact = mine(records, vectors, settings)
+    monkeypatch.setattr(cells, "LEAST", 400)
+
+    def pieces(texts: Sequence[str]) -> Iterator[np.ndarray]:
+        for start in range(0, len(texts), 700):
+            yield vectors(list(texts[start : start + 700]))
+
+    found = mine(records, vectors, replace(settings, memory=1e-6), embed_all=pieces)
+    assert exact.recall is None
+    assert found.recall == 1.0
+    assert list(found.negatives) == list(exact.negatives)
+    shared = [len({*found.negatives[anchor]} & {*exact.negatives[anchor]}) for anchor in exact.negatives]
+    assert np.mean(shared) > 9.9
 
 
 @pytest.mark.parametrize("depth", [1_024, 0], ids=["searched", "sorted"])

@@ -15,7 +15,7 @@ from nearfar.errors import SettingError
 from nearfar.shards.executors import LocalExecutor
 from nearfar.shards.index import ShardedIndex
 from nearfar.shards.index_build import Settings, build_index
-from tests.shards.conftest import contents, write_corpus
+from tests.shards.conftest import contents, texts, write_corpus
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'nearfar[ray]'")
 
@@ -37,6 +37,14 @@ def start(verb, *arguments):
 def embed(out):
     return start("embed", "toy", corpus, "--out", f"{folder / out}/", "--rows-per-shard", "200")
 
+def mine(out):
+    words = ["--out", f"{folder / out}.jsonl", "--shards", f"{folder / out}", "--rows-per-shard", "200"]
+    return start("mine", "toy", f"{folder / 'pairs.jsonl'}", *words)
+
+def kill_a_worker():
+    every = psutil.process_iter(["cmdline"])
+    next(each for each in every if "ray::compute" in " ".join(each.info["cmdline"] or [])).kill()
+
 def wait_for(out, shards, process):
     while process.poll() is None:
         done = len(list((folder / out / "done").glob("shard-*.json")))
@@ -52,8 +60,7 @@ def finish(name, process):
 # a worker, then a node, during one run
 driver = embed("lost")
 wait_for("lost", 3, driver)
-workers = [each for each in psutil.process_iter(["cmdline"]) if "ray::compute" in " ".join(each.info["cmdline"] or [])]
-workers[0].kill()
+kill_a_worker()
 at = wait_for("lost", len(list((folder / "lost" / "done").glob("*"))) + 5, driver)
 cluster.remove_node(nodes[1], allow_graceful=False)
 finish("lost", driver)
@@ -71,6 +78,21 @@ finish("killed", embed("killed"))
 finish("search", searching)
 same = sum((folder / "killed" / name).stat().st_mtime_ns == at for name, at in kept.items())
 
+# a worker, a node and the driver while the texts of nearfar mine are embedded
+driver = mine("mined")
+wait_for("mined/vectors", 3, driver)
+kill_a_worker()
+wait_for("mined/vectors", len(list((folder / "mined/vectors/done").glob("*"))) + 5, driver)
+cluster.remove_node(nodes[0], allow_graceful=False)
+cluster.add_node(num_cpus=1, include_dashboard=False)
+mined = wait_for("mined/vectors", len(list((folder / "mined/vectors/done").glob("*"))) + 5, driver)
+driver.send_signal(signal.SIGKILL)
+driver.communicate()
+time.sleep(1)
+kept = {path.name: path.stat().st_mtime_ns for path in (folder / "mined/vectors").glob("shard-*")}
+finish("mined", mine("mined"))
+again = sum((folder / "mined/vectors" / name).stat().st_mtime_ns == at for name, at in kept.items())
+
 # nodes without the package
 for node in list(cluster.worker_nodes):
     cluster.remove_node(node, allow_graceful=False)
@@ -80,7 +102,7 @@ cluster.add_node(num_cpus=1, include_dashboard=False)
 del os.environ["NEARFAR_IS_MISSING"]
 finish("without", embed("none"))
 cluster.shutdown()
-print(json.dumps({"said": said, "same": same, "done": done}))
+print(json.dumps({"said": said, "same": same, "done": done, "again": again, "mined": mined}))
 """
 WITHOUT = """
 import os, sys
@@ -100,6 +122,12 @@ def test_lost_workers_nodes_and_drivers_change_no_byte(tmp_path):
     corpus = write_corpus(tmp_path / "corpus", 3, 4000)
     nearfar.embed_files("toy", corpus, tmp_path / "alone", workers=1, rows_per_shard=200)
     build_index(str(tmp_path / "alone"), tmp_path / "index", Settings(rows_per_part=6000), LocalExecutor(1))
+    pairs = zip(texts(6000), texts(6000, 6000), strict=True)
+    lines = (json.dumps({"text_a": one, "text_b": other}) + "\n" for one, other in pairs)
+    (tmp_path / "pairs.jsonl").write_text("".join(lines))
+    words = ["mine", "toy", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "mined-alone.jsonl")]
+    words += ["--shards", str(tmp_path / "mined-alone"), "--rows-per-shard", "200", "--workers", "1"]
+    subprocess.run([sys.executable, "-m", "nearfar", *words], check=True, capture_output=True)
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "sitecustomize.py").write_text(WITHOUT)
     (tmp_path / "cluster.py").write_text(CLUSTER)
@@ -113,13 +141,21 @@ def test_lost_workers_nodes_and_drivers_change_no_byte(tmp_path):
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout.splitlines()[-1])
     said = report["said"]
-    for name in ("lost", "killed", "search"):
+    for name in ("lost", "killed", "search", "mined"):
         assert said[name][0] == 0, said[name]
     alone = contents(tmp_path / "alone")
     assert contents(tmp_path / "lost") == alone
     assert contents(tmp_path / "killed") == alone
     assert "continuing: " in said["killed"][2]
     assert report["same"] >= report["done"]
+    assert (tmp_path / "mined.jsonl").read_bytes() == (tmp_path / "mined-alone.jsonl").read_bytes()
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "vectors").glob("shard-*")}
+        for name in ("mined", "mined-alone")
+    )
+    assert one == other
+    assert "continuing: " in said["mined"][2]
+    assert report["again"] >= report["mined"]
     model = nearfar.load("toy")
     hits = model.search("parcel letter 3", ShardedIndex.load(tmp_path / "index"), top=3)[0]
     assert [result["doc"] for result in json.loads(said["search"][1])["results"]] == [hit.text for hit in hits]

@@ -17,6 +17,9 @@ import pytest
 
 import nearfar
 from nearfar.errors import DataError, NearfarError, OutputError, SettingError
+from nearfar.shards.executors import LocalExecutor
+from nearfar.shards.index_build import Settings, build_index
+from nearfar.shards.run import Options, run_files
 from nearfar.shards.vectors import VectorFolder
 from tests.shards.conftest import contents, texts, write_corpus
 
@@ -124,6 +127,47 @@ def test_an_input_that_has_changed_is_refused(corpus, tmp_path):
     assert contents(tmp_path / "out") == before
     embed(corpus, tmp_path / "out", overwrite=True)
     assert len(VectorFolder.open(str(tmp_path / "out"))) == 100
+
+
+@pytest.mark.parametrize("change", ["gone", "changed"])
+def test_an_input_that_changes_during_a_run_is_refused(corpus, tmp_path, change):
+    """With its name; what is done stays, and with the file restored the run goes on to the same bytes."""
+    embed(corpus, tmp_path / "alone")
+    last, aside = corpus / "2.parquet", tmp_path / "aside"
+    shutil.copy2(last, aside)
+
+    def report(done: int, _total: int) -> None:
+        if done == 20:
+            last.unlink()
+            if change == "changed":
+                shutil.copy(corpus / "0.parquet", last)
+
+    options = Options(rows_per_shard=20)
+    what = "it is gone" if change == "gone" else "it has changed since the run began"
+    with pytest.raises(NearfarError, match=rf"2.parquet: {what}. Restore it .*\n6 of 9 shards are done .* stay there"):
+        run_files("embed", "toy", [str(corpus)], str(tmp_path / "out"), options, LocalExecutor(1), report=report)
+    shutil.copy2(aside, last)
+    embed(corpus, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "alone")
+
+
+def test_a_missing_or_cut_shard_is_named_and_computed_again(corpus, tmp_path):
+    """Alone: the others stay as they are."""
+    out = tmp_path / "out"
+    folder = embed(corpus, out)
+    before = contents(out)
+    times = {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+    (out / "shard-000001.parquet").unlink()
+    (out / "shard-000003.parquet").write_bytes(before["shard-000003.parquet"][:100])
+    with pytest.raises(DataError, match=r"damaged: shard-000001.parquet is missing. Delete the file and give the comm"):
+        folder.vectors(1)
+    with pytest.raises(DataError, match=r"shard-000003.parquet has 100 bytes, and the manifest says"):
+        folder.vectors(3)
+    with pytest.raises(DataError, match=r"shard-000001.parquet is missing"):
+        build_index(str(out), tmp_path / "index", Settings(), LocalExecutor(1))
+    embed(corpus, out)
+    assert contents(out) == before
+    assert sum(path.stat().st_mtime_ns == at for path, at in times.items()) == len(times) - 2
 
 
 @pytest.mark.parametrize(

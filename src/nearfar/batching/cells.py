@@ -8,15 +8,15 @@ with those of as many cells as it takes to find the share of the true neighbors 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.batching.centers import Centers, best_of_lists
 from nearfar.batching.groups import Ids, Vectors
-from nearfar.batching.nearest_neighbors import BLOCK, CHUNK, POINTS, QUERIES, ROUNDS, Search, draw_seed, load_faiss
+from nearfar.batching.nearest_neighbors import BLOCK, QUERIES, Search
 from nearfar.batching.samplers import Rows
 from nearfar.batching.vector_file import IdFile, VectorFile
 
@@ -28,8 +28,8 @@ LEAST = 4_096
 class Neighbors:
     """The nearest vectors of some queries."""
 
-    start: int
-    """The number of the first query."""
+    rows: Ids
+    """(b,) the numbers of the queries."""
     scores: Vectors
     """(b, k) cosines, falling."""
     ids: Ids
@@ -46,33 +46,25 @@ class Cells:
     """
 
     def __init__(self, vectors: VectorFile, search: Search, source: np.random.Generator) -> None:
-        self.faiss, self.search = load_faiss(), search
-        n, self.width = vectors.shape
-        self.cells = max(1, n // max(search.list_rows, math.isqrt(n)))  # or finding the cells would take longest
-        self.centers = self._centers(vectors, source)
-        self.index = self.faiss.IndexFlatIP(self.width)
-        self.index.add(self.centers)
-        numbers = np.empty(n, dtype=np.int32)
-        for start, block in vectors.blocks():
-            numbers[start : start + len(block)] = self.index.search(block, 1)[1][:, 0]
-        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=self.cells))])
-        self.rows: NDArray[np.int32] = np.argsort(numbers, kind="stable").astype(np.int32)
-        self.file = self._sorted(vectors, numbers)
+        self.search, self.width = search, vectors.width
+        self.centers = Centers(vectors, max(1, len(vectors) // search.list_rows), search.memory // 2, source)
+        self.cells = len(self.centers)
+        self.rows, self.bounds, self.file = self._arranged(vectors)
         self.probes = min(max(1, search.probes // 2), self.cells)
         self.recall = 1.0
 
-    def _centers(self, vectors: VectorFile, source: np.random.Generator) -> Vectors:
-        chosen = np.sort(source.choice(len(vectors), min(len(vectors), POINTS * self.cells), replace=False))
-        means = self.faiss.Kmeans(
-            self.width, self.cells, niter=ROUNDS, seed=draw_seed(source), spherical=True, min_points_per_centroid=1,
-            max_points_per_centroid=POINTS,
-        )  # fmt: skip
-        means.train(vectors.gather(chosen))
-        return np.asarray(means.centroids, dtype=np.float32)
+    def _arranged(self, vectors: VectorFile) -> tuple[NDArray[np.int32], Ids, VectorFile]:
+        """Vectors cell by cell: (n,) their rows, (cells + 1,) where each cell begins, and the file."""
+        numbers = np.empty(len(vectors), dtype=np.int32)
+        for start, block in vectors.blocks():
+            numbers[start : start + len(block)] = self.centers.nearest(block, 1)[:, 0]
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=self.cells))])
+        rows: NDArray[np.int32] = np.argsort(numbers, kind="stable").astype(np.int32)
+        return rows, bounds, self._sorted(vectors, numbers, bounds)
 
-    def _sorted(self, vectors: VectorFile, numbers: NDArray[np.int32]) -> VectorFile:
+    def _sorted(self, vectors: VectorFile, numbers: NDArray[np.int32], bounds: Ids) -> VectorFile:
         """The vectors cell by cell, in one pass over those given."""
-        file, next_row = VectorFile(self.width), self.bounds[:-1].copy()
+        file, next_row = VectorFile(self.width), bounds[:-1].copy()
         waiting: list[tuple[NDArray[np.int32], Vectors]] = []
         held = 0
         for start, block in vectors.blocks():
@@ -116,41 +108,35 @@ class Cells:
             self.probes = min(-(-3 * self.probes // 2), self.cells)
 
     def nearest(
-        self, queries: VectorFile, number: int, progress: Callable[[float], None] | None = None
+        self, queries: VectorFile | None, number: int, progress: Callable[[float], None] | None = None
     ) -> Iterator[Neighbors]:
-        """The nearest vectors of all queries, a block of them at a time."""
+        """The nearest vectors of all queries, a block of them at a time; without queries, the vectors themselves are.
+
+        Several blocks go from cell to cell, so that each is compared with few of them: queries come in another order.
+        """
+        asking = self.file if queries is None else queries
         number = min(number, len(self.file))
         each = 4 * self.width + 24 * number + 24 * self.probes
         size = max(LEAST, int(self.search.memory / 2 / each))
-        blocks = -(-len(queries) // size)
-        size = -(-len(queries) // max(1, blocks))
-        for start in range(0, len(queries), max(1, size)):
-            stop = min(start + size, len(queries))
-            scores, ids = self._block(queries.read(start, stop), number)
-            yield Neighbors(start, scores, ids)
+        blocks = -(-len(asking) // size)
+        size = -(-len(asking) // max(1, blocks))
+        rows = self.rows if queries is None else np.arange(len(asking), dtype=np.int32)
+        if queries is not None and blocks > 1:
+            rows, _, asking = self._arranged(queries)
+        for start in range(0, len(asking), max(1, size)):
+            stop = min(start + size, len(asking))
+            scores, ids = self._block(asking.read(start, stop), number)
+            yield Neighbors(rows[start:stop].astype(np.int64), scores, ids)
             if progress is not None:
-                progress(stop / len(queries))
+                progress(stop / len(asking))
 
     def _block(self, queries: Vectors, number: int) -> tuple[Vectors, Ids]:
         """(b, d) queries -> (b, number) the best cosines, falling, and the rows they belong to."""
-        heap = self.faiss.ResultHeap(len(queries), number, keep_max=True)
-        cells = np.empty((len(queries), self.probes), dtype=np.int32)
-        for start in range(0, len(queries), CHUNK):
-            cells[start : start + CHUNK] = self.index.search(queries[start : start + CHUNK], self.probes)[1]
-        order = np.argsort(cells, axis=None, kind="stable")
-        edges = np.searchsorted(cells.reshape(-1)[order], np.arange(self.cells + 1))
-        for cell in np.flatnonzero(np.diff(edges)).tolist():
-            first, last = self.bounds[cell], self.bounds[cell + 1]
-            if first == last:
-                continue
-            vectors = self.file.read(int(first), int(last))
-            asking = order[edges[cell] : edges[cell + 1]] // self.probes
-            for some in np.split(asking, range(CHUNK, len(asking), CHUNK)):
-                k = min(number, len(vectors))
-                scores, places = self.faiss.knn(queries[some], vectors, k, metric=self.faiss.METRIC_INNER_PRODUCT)
-                heap.add_result_subset(some, scores, self.rows[first + places].astype(np.int64))
-        heap.finalize()
-        return np.asarray(heap.D), np.asarray(heap.I)
+        return best_of_lists(queries, self.centers.nearest(queries, self.probes), self.cells, number, self._cell)
+
+    def _cell(self, cell: int) -> tuple[Vectors, NDArray[np.int32]]:
+        first, last = int(self.bounds[cell]), int(self.bounds[cell + 1])
+        return self.file.read(first, last), self.rows[first:last]
 
 
 KEPT = 32
@@ -175,8 +161,8 @@ class DiskIndex:
         cells = Cells(vectors, search, source)
         self.recall = cells.tune(vectors, nearest, source)
         self._ids = IdFile(min(self.candidates + 1, len(vectors)))
-        for found in cells.nearest(vectors, self.candidates + 1):
-            self._ids.append(found.ids)
+        for found in cells.nearest(None, self.candidates + 1):
+            self._ids.write(found.rows, found.ids)
 
     def nearest(self, rows: Rows, used: NDArray[np.bool_]) -> Ids:  # noqa: ARG002 - the nearest of all, then the unused
         """(len(rows), candidates + 1) row numbers, nearest first; itself is among them, -1 is no row."""

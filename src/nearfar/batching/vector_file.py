@@ -59,15 +59,20 @@ class VectorFile:
     def read(self, start: int, stop: int) -> Vectors:
         """The rows from ``start`` to ``stop``."""
         content = _read(self._file.fileno(), 2 * self.width * (stop - start), 2 * self.width * start)
-        return np.frombuffer(content, dtype=np.float16).reshape(-1, self.width).astype(np.float32)
+        return self._numbers(content)
 
     def gather(self, rows: NDArray[np.int64]) -> Vectors:
         """The rows of these numbers, in this order."""
         if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
             return self.read(int(rows[0]), int(rows[-1]) + 1)
         size, handle = 2 * self.width, self._file.fileno()
-        content = b"".join(os.pread(handle, size, row * size) for row in rows.tolist())
-        return np.frombuffer(content, dtype=np.float16).reshape(-1, self.width).astype(np.float32)
+        return self._numbers(bytearray().join(os.pread(handle, size, row * size) for row in rows.tolist()))
+
+    def _numbers(self, content: bytearray) -> Vectors:
+        import torch
+
+        values = np.frombuffer(content, dtype=np.float16).reshape(-1, self.width)
+        return torch.from_numpy(values).float().numpy()  # several times as fast as NumPy
 
     def blocks(self) -> Iterator[tuple[int, Vectors]]:
         """All rows, some at a time, each time with the number of the first."""
@@ -76,18 +81,22 @@ class VectorFile:
 
 
 class IdFile:
-    """(n, k) row numbers on disk, written in blocks and read in any order."""
+    """(n, k) row numbers on disk, written and read in any order."""
 
     def __init__(self, width: int) -> None:
         self.width = width
         self._file = scratch_file()
         weakref.finalize(self, self._file.close)
 
-    def append(self, ids: NDArray[np.int64]) -> None:
-        """The next rows."""
+    def write(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
+        """The ids of some rows."""
+        order = np.argsort(rows)
+        content = memoryview(np.ascontiguousarray(ids[order], dtype=np.int32).tobytes())
+        size, rows = 4 * self.width, rows[order]
+        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1).tolist()
         with scratch_errors("the neighbors"):
-            self._file.write(np.ascontiguousarray(ids, dtype=np.int32).tobytes())
-            self._file.flush()
+            for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+                _write(self._file.fileno(), content[start * size : stop * size], int(rows[start]) * size)
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of these numbers, in this order."""

@@ -67,11 +67,29 @@ def mine(
     device: options.Device = None,
     precision: options.Precision = None,
     overwrite: options.Overwrite = False,
+    shards: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep the vectors in shards here, computed by --workers or --on ray; the same command continues.",
+        ),
+    ] = None,
+    rows_per_shard: options.RowsPerShard = 65_536,
+    on: options.On = "local",
+    address: options.Address = "auto",
+    workers: options.Workers = None,
+    threads: options.Threads = 1,
+    gpus_per_worker: options.Gpus = 0,
 ) -> None:
-    """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives."""
+    """Mine hard negatives for positive pairs: texts that are near an anchor and not known to be its positives.
+
+    With --shards FOLDER the texts are embedded by one process for each core, or by a Ray cluster; an interrupted
+    command continues with the vectors that are there.
+    """
     from nearfar.cli.options import check_target, handling, one_standard_input, print_notes, write_target
     from nearfar.cli.progress import search_progress
     from nearfar.cli.search import embed_texts
+    from nearfar.cli.shards import vectors_in_shards
     from nearfar.data import Layout, read
     from nearfar.data.corpora import read_corpus
     from nearfar.encoding import load
@@ -91,6 +109,8 @@ def mine(
         raise SettingError("--oversample repeats positive pairs, and triplets have one each; use it with --as pairs.")
     if corpus_text is not None and corpus is None:
         raise SettingError("--corpus-text names a column of the file in --corpus; give --corpus, too.")
+    if shards is None and (on != "local" or workers is not None):
+        raise SettingError("--on and --workers compute shards of vectors; name a folder for them: --shards FOLDER.")
     one_standard_input(source, corpus)
     check_target(out, overwrite=overwrite)
     loaded = options.prepared(load(model))
@@ -104,10 +124,15 @@ def mine(
         searched = read_corpus(corpus, text=corpus_text, invalid=choice, large=large)
         documents = searched.texts
         notes += [f"{corpus}: {note}" for note in searched.notes]
+    embed_all = None
+    if shards is not None:
+        values = {"batch_size": batch_size, "device": device, "precision": precision, "rows_per_shard": rows_per_shard}
+        embed_all = vectors_in_shards(model, shards, values, (on, workers, address, threads, gpus_per_worker))
     with search_progress() as progress:
         mined = mining.mine(
-            records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents, progress=progress
-        )
+            records, lambda texts: embed_texts(loaded, texts, batch_size), settings, corpus=documents,
+            progress=progress, embed_all=embed_all,
+        )  # fmt: skip
     if not mined.count:
         raise DataError(_no_negatives(corpus or source, mined, settings))
     written = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,13 +44,46 @@ def run_sharded(
         where: ``--on``, ``--workers``, ``--address``, ``--threads`` and ``--gpus-per-worker``.
         overwrite: start again where there is another run.
     """
-    from nearfar.cli.progress import EmbeddingProgress
     from nearfar.shards.executors import executor_for
     from nearfar.shards.manifest import summary
     from nearfar.shards.run import Options, run_files
 
     kind, model, source, out = what
     options = _remembered(model, source, Options(**values))
+    with _reporting() as report:
+        outcome = run_files(
+            kind, model, [source], out, options, executor_for(*where), overwrite=overwrite, report=report
+        )
+    if not outcome.computed:
+        sys.stderr.write(f"{out}: all shards are there; nothing was computed\n")
+    more = f", vectors of {outcome.manifest.settings['dim']} numbers" if kind == "embed" else ""
+    sys.stderr.write(f"{summary(outcome.manifest.results)} of {out}{more}\n")
+    if kind == "embed":
+        sys.stderr.write(f"to search them: nearfar index {out} --out INDEX\n")
+
+
+def vectors_in_shards(
+    model: str, folder: str, values: Mapping[str, Any], where: tuple[str, int | None, str, int, float]
+) -> Callable[[Sequence[str]], Iterable[Any]]:
+    """What embeds texts in shards of a folder, as :func:`run_sharded` does with files; gives their vectors."""
+    from nearfar.shards.executors import executor_for
+    from nearfar.shards.run import Options
+    from nearfar.shards.text_vectors import shard_vectors
+
+    options = Options(text="text", large=True, only=True, **values)
+
+    def embed(texts: Sequence[str]) -> Iterable[Any]:
+        with _reporting() as report:
+            return shard_vectors(model, texts, folder, options, executor_for(*where), report)
+
+    return embed
+
+
+@contextmanager
+def _reporting() -> Iterator[Callable[[int, int], None]]:
+    """Show how many rows are done, and first how many were."""
+    from nearfar.cli.progress import EmbeddingProgress
+
     progress: list[EmbeddingProgress] = []
 
     def report(done: int, total: int) -> None:
@@ -61,18 +95,10 @@ def run_sharded(
         progress.append(EmbeddingProgress(total, done).__enter__())
 
     try:
-        outcome = run_files(
-            kind, model, [source], out, options, executor_for(*where), overwrite=overwrite, report=report
-        )
+        yield report
     finally:
         for bar in progress:
             bar.__exit__(None, None, None)
-    if not outcome.computed:
-        sys.stderr.write(f"{out}: all shards are there; nothing was computed\n")
-    more = f", vectors of {outcome.manifest.settings['dim']} numbers" if kind == "embed" else ""
-    sys.stderr.write(f"{summary(outcome.manifest.results)} of {out}{more}\n")
-    if kind == "embed":
-        sys.stderr.write(f"to search them: nearfar index {out} --out INDEX\n")
 
 
 def _remembered(model: str, source: str, options: Options) -> Options:

@@ -27,6 +27,8 @@ T = TypeVar("T")
 BATCH_ROWS = 8_192
 BATCH_BYTES = 4_000_000
 """A batch of the file has at most so many rows, and about so many bytes."""
+SORTED = 1_000_000
+"""Rows of a sort that are looked at together."""
 MAPPED = 64_000_000
 """Bytes that are read through a memory map before its pages are given back."""
 
@@ -297,19 +299,33 @@ def first_rows(keys: Iterable[str]) -> Places:
     """
     high, low = _digests(keys)
     order = np.argsort(high, kind="stable")  # the rows of a key rise
-    new = np.ones(len(order), dtype=bool)
-    ordered = high[order]
-    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    parts = low[order]
-    if ((parts[1:] != parts[:-1]) & ~new[1:]).any():  # once in a very long time, keys share the higher bits only
+    new, torn = _begins(order, high, low)
+    if torn:  # once in a very long time, keys share the higher bits only
         order = np.lexsort((low, high))
-        ordered, parts = high[order], low[order]
-        new[1:] = (ordered[1:] != ordered[:-1]) | (parts[1:] != parts[:-1])
-    del high, low, ordered, parts
-    starts = np.flatnonzero(new)
-    first = np.empty(len(order), dtype=np.int64)
-    first[order] = np.repeat(order[starts], np.diff(starts, append=len(order)))
+        new, _ = _begins(order, high, low)
+    del high, low
+    first, last = np.empty(len(order), dtype=np.int64), 0
+    for start in range(0, len(order), SORTED):
+        stop = min(start + SORTED, len(order))
+        begins = np.maximum.accumulate(np.where(new[start:stop], np.arange(start, stop), last))
+        first[order[start:stop]] = order[begins]
+        last = int(begins[-1])
     return first
+
+
+def _begins(order: Places, high: NDArray[np.uint64], low: NDArray[np.uint32]) -> tuple[NDArray[np.bool_], bool]:
+    """(n,) whether the key at each place of the order is another than that before, by all bits of the digests.
+
+    And whether two keys have the same higher bits only; then equal keys need not be neighbors.
+    """
+    new, torn = np.ones(len(order), dtype=bool), False
+    for start in range(1, len(order), SORTED):  # in blocks: there are many millions of rows
+        here, before = order[start : start + SORTED], order[start - 1 : start - 1 + SORTED]
+        before = before[: len(here)]
+        higher, lower = high[here] != high[before], low[here] != low[before]
+        torn = torn or bool((lower & ~higher).any())
+        new[start : start + SORTED] = higher | lower
+    return new, torn
 
 
 def _digests(keys: Iterable[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:

@@ -23,6 +23,8 @@ MEASURES = {
     **{f"has_positive@{k}": f"success_{k}" for k in (1, 5, 50)},
 }
 """Our names, and those of trec_eval."""
+QUERIES = 256
+"""Queries that are measured together."""
 REQUESTED = {"map", "recip_rank", "P.1,5,10", "ndcg_cut.1,5,10", "success.1,5,50"}
 
 
@@ -80,37 +82,76 @@ def ranking_report(
     >>> report.scores["mrr"], report.scores["has_positive@1"], report.scores["p@5"]
     (0.5, 0.0, 0.2)
     """
+    _refuse_settings(positive, ties)
+    grades, values = _checked(queries, documents, relevance, scores)
+    names: dict[str, int] = {}
+    query = np.array([names.setdefault(name, len(names)) for name in queries], dtype=np.int64)  # (n,)
+    _refuse_repeats(queries, documents)
+    last = grades if ties == "worst" else -_alphabetical(documents)
+    return _of_numbers(query, grades, values, last, positive=positive, ties=ties)
+
+
+def numbered_report(
+    pairs: NDArray[np.int64],
+    relevance: NDArray[np.integer],
+    scores: NDArray[np.floating],
+    *,
+    positive: int = 1,
+    ties: Ties = "worst",
+) -> RankingReport:
+    """The same for (n, 2) numbers of queries and documents, all queries from 0 on, and no pair twice.
+
+    It needs no objects for rows, so that a million of them take little memory.
+    """
+    _refuse_settings(positive, ties)
+    grades, values = _checked(pairs[:, 0], pairs[:, 1], relevance, scores)
+    last = grades if ties == "worst" else -_alphabetical(pairs[:, 1].astype(str).tolist())
+    return _of_numbers(pairs[:, 0], grades, values, last, positive=positive, ties=ties)
+
+
+def _of_numbers(
+    query: NDArray[np.int64], grades: NDArray[np.int64], values: NDArray[np.float64], last: NDArray[np.int64],
+    *, positive: int, ties: Ties,
+) -> RankingReport:  # fmt: skip
+    """Some queries at a time, since pytrec_eval takes dictionaries; ``last`` orders equal scores."""
+    order = np.lexsort((last, -values, query))  # (n,)
+    starts = np.flatnonzero(np.diff(query[order], prepend=-1))
+    rankings = np.split(order, starts[1:])
+    measured: list[dict[str, float]] = []
+    for start in range(0, len(rankings), QUERIES):
+        judged: dict[str, dict[str, int]] = {}
+        ranked: dict[str, dict[str, float]] = {}
+        for number, rows in enumerate(rankings[start : start + QUERIES]):
+            if (grades[rows] >= positive).any():
+                judged[str(number)] = {str(rank): grade for rank, grade in enumerate(grades[rows].tolist())}
+                retrieved = int(np.isfinite(values[rows]).sum())
+                ranked[str(number)] = {str(rank): -float(rank) for rank in range(retrieved)}  # whole: no ties left
+        if judged:
+            evaluator = _pytrec_eval().RelevanceEvaluator(judged, REQUESTED, relevance_level=positive)
+            results = evaluator.evaluate(ranked)
+            measured += [results[name] for name in judged]
+    if not measured:
+        raise SettingError(
+            f"no document has relevance {positive} or more for any of {counted(len(rankings), 'query', 'queries')}, so "
+            f"there is nothing to find; the highest grade is {grades.max()}. Lower positive, or check the relevance."
+        )
+    means = {ours: float(np.mean([each[theirs] for each in measured])) for ours, theirs in MEASURES.items()}
+    return RankingReport(means, len(query), len(rankings), len(rankings) - len(measured), positive, ties)
+
+
+def _refuse_settings(positive: int, ties: str) -> None:
     known = get_args(Ties)
     if ties not in known:
         raise SettingError(f"ties must be {' or '.join(known)}, got {ties!r}.{did_you_mean(ties, known)}")
     if positive < 1:
         raise SettingError(f"positive must be 1 or more, got {positive}: grade 0 means not relevant.")
-    grades, values = _checked(queries, documents, relevance, scores)
-    names: dict[str, int] = {}
-    query = np.array([names.setdefault(name, len(names)) for name in queries], dtype=np.int64)  # (n,)
-    _refuse_repeats(queries, documents)
-    order = np.lexsort((grades if ties == "worst" else -_alphabetical(documents), -values, query))  # (n,)
-    starts = np.flatnonzero(np.diff(query[order], prepend=-1))
-    judged: dict[str, dict[str, int]] = {}
-    ranked: dict[str, dict[str, float]] = {}
-    for number, rows in enumerate(np.split(order, starts[1:])):
-        if (grades[rows] >= positive).any():
-            judged[str(number)] = {str(rank): grade for rank, grade in enumerate(grades[rows].tolist())}
-            retrieved = int(np.isfinite(values[rows]).sum())
-            ranked[str(number)] = {str(rank): -float(rank) for rank in range(retrieved)}  # whole numbers: no ties left
-    if not judged:
-        raise SettingError(
-            f"no document has relevance {positive} or more for any of {counted(len(names), 'query', 'queries')}, so "
-            f"there is nothing to find; the highest grade is {grades.max()}. Lower positive, or check the relevance."
-        )
-    evaluator = _pytrec_eval().RelevanceEvaluator(judged, REQUESTED, relevance_level=positive)
-    results = evaluator.evaluate(ranked)
-    means = {ours: float(np.mean([results[name][theirs] for name in judged])) for ours, theirs in MEASURES.items()}
-    return RankingReport(means, len(query), len(names), len(names) - len(judged), positive, ties)
 
 
 def _checked(
-    queries: Sequence[str], documents: Sequence[str], relevance: NDArray[np.integer], scores: NDArray[np.floating]
+    queries: Sequence[str] | NDArray[np.int64],
+    documents: Sequence[str] | NDArray[np.int64],
+    relevance: NDArray[np.integer],
+    scores: NDArray[np.floating],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     n = expect(relevance=(relevance, "n"), scores=(scores, "n"))["n"]
     for name, ids in (("queries", queries), ("documents", documents)):
@@ -122,16 +163,16 @@ def _checked(
     if len(wrong):
         row = wrong[0]
         raise SettingError(
-            f"scores must be numbers, got {scores[row]} for query {shorten(queries[row])} and document "
-            f"{shorten(documents[row])} ({counted(len(wrong), 'such row')}); "
+            f"scores must be numbers, got {scores[row]} for query {shorten(str(queries[row]))} and document "
+            f"{shorten(str(documents[row]))} ({counted(len(wrong), 'such row')}); "
             "a model whose weights are NaN gives such scores."
         )
     wrong = np.flatnonzero((relevance < 0) | (relevance != np.floor(relevance)))
     if len(wrong):
         row = wrong[0]
         raise SettingError(
-            f"relevance must be a whole number from 0, got {relevance[row]} for query {shorten(queries[row])} and "
-            f"document {shorten(documents[row])}; map other grades to 0, 1, 2 and so on."
+            f"relevance must be a whole number from 0, got {relevance[row]} for query {shorten(str(queries[row]))} and "
+            f"document {shorten(str(documents[row]))}; map other grades to 0, 1, 2 and so on."
         )
     return relevance.astype(np.int64), scores.astype(np.float64)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nearfar.encoding import TextModel, TokenTable
 from nearfar.errors import SettingError, counted
 from nearfar.evaluation.inference import embed_table, refuse_outside
-from nearfar.evaluation.ranking_metrics import RankingReport, Ties, ranking_report
+from nearfar.evaluation.ranking_metrics import RankingReport, Ties, numbered_report
 from nearfar.evaluation.vectors import directions, refuse_unusable
 from nearfar.shapes import expect
 
@@ -22,12 +22,12 @@ Progress = Callable[[float], None]
 """Takes the share of a search that is done, from 0 to 1."""
 FAISS_ROWS = 50_000
 """A larger corpus is searched by faiss, a smaller one by NumPy."""
-QUERIES = 1_024
+QUERIES = 256
 """Queries that are searched together."""
 DOCUMENTS = 16_384
-"""Documents that are searched together: with ``QUERIES``, 64 MB of scores."""
-NUMBERS = 8_000_000
-"""Numbers of candidate vectors that are held at once in double precision: 64 MB."""
+"""Documents that are searched together: with ``QUERIES``, 16 MB of scores."""
+NUMBERS = 2_000_000
+"""Numbers of candidate vectors that are held at once in double precision: 16 MB."""
 SPARE = 16
 """Candidates beyond ``top`` that are scored again, because rounding may have changed their order."""
 
@@ -241,9 +241,8 @@ def evaluate_retrieval(
     missed = np.ones(len(known), dtype=np.bool_)
     missed[matched] = False
     rows = np.concatenate([pairs, judged[missed]])
-    return ranking_report(
-        rows[:, 0].astype(str).tolist(),
-        rows[:, 1].astype(str).tolist(),
+    return numbered_report(
+        rows,
         np.concatenate([grades, relevance[missed]]),
         np.concatenate([scores.ravel(), np.full(int(missed.sum()), -np.inf, dtype=np.float32)]),
         positive=search.positive if positive is None else positive,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from nearfar.seeds import generator
 
 Vectors = NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Vectors]
+Ranking = tuple[Vectors, NDArray[np.int64]]
+"""The cosines of the nearest documents of an anchor, falling, and their indices in the corpus."""
+EmbedAll = Callable[[Sequence[str]], Iterable[Vectors]]
 PER_ANCHOR = 5
 """Default number of negatives that are drawn from a window of ranks."""
 SHALLOW = 1_024
@@ -140,6 +144,7 @@ def mine(
     *,
     corpus: Sequence[str] | None = None,
     progress: Callable[[float], None] | None = None,
+    embed_all: EmbedAll | None = None,
 ) -> Mined:
     """Hard negatives for the left texts of all positive pairs.
 
@@ -152,6 +157,7 @@ def mine(
         settings: which negatives.
         corpus: where they come from; None: all texts of the records except those on the left.
         progress: takes the share of the anchors whose documents are ranked.
+        embed_all: gives the vectors of all texts in place of ``embed``, in their order, some at a time.
     """
     anchors, without = _anchors(records)
     if corpus is None:
@@ -163,7 +169,8 @@ def mine(
     pairs = [(anchor, positive) for anchor, positives in anchors.items() for positive in positives]
     sides = [anchor for anchor, _ in pairs], [positive for _, positive in pairs]
     texts, (left, right, queries, searched) = distinct([*sides, list(anchors), documents])
-    vectors = _embedded(texts, embed, settings)
+    pieces = _pieces(texts, embed, settings) if embed_all is None else embed_all(texts)
+    vectors = _embedded(len(texts), iter(pieces), settings)
     group = _groups(texts, left, right)
     excluded = np.bincount(group[searched], minlength=len(texts))[
         group[queries]
@@ -174,14 +181,15 @@ def mine(
         np.minimum.at(lowest, left[some], pair_scores(*ends))
     ranks = settings.ranks(len(documents))
     counts = dict.fromkeys(("known", "beyond", "too_near", "too_high"), 0)
-    negatives: dict[str, list[str]] = {}
+    names, negatives = list(anchors), {anchor: list[str]() for anchor in anchors}
     depth = min(int(ranks.max(initial=1) + excluded.max(initial=0)), len(documents))
     recall = None
     if isinstance(vectors, VectorFile):
         rankings, recall = _from_disk(vectors, queries, searched, depth, settings, progress or (lambda _: None))
     else:
-        rankings = _rankings(vectors[queries], vectors[searched], depth, progress or (lambda _: None))
-    for (anchor, row), (scores, ranking) in zip(zip(anchors, queries.tolist(), strict=True), rankings, strict=True):
+        rankings = enumerate(_rankings(vectors[queries], vectors[searched], depth, progress or (lambda _: None)))
+    for number, (scores, ranking) in rankings:
+        anchor, row = names[number], int(queries[number])
         allowed = np.flatnonzero(group[searched[ranking]] != group[row])  # (k,) positions in the ranking
         inside = ranks[ranks <= len(allowed)]
         candidates = allowed[inside - 1]
@@ -201,14 +209,27 @@ def mine(
     )  # fmt: skip
 
 
-def _embedded(texts: Sequence[str], embed: Embed, settings: Mining) -> Vectors | VectorFile:
-    """The vectors of all texts, on disk if there are too many for the memory."""
+def _pieces(texts: Sequence[str], embed: Embed, settings: Mining) -> Iterator[Vectors]:
+    """The vectors of all texts, at once if the memory takes them."""
     width = embed(texts[:1]).shape[1] if len(texts) > ENCODED else 0
-    if 8 * width * len(texts) <= settings.memory * 1e9:
-        return _finite(embed(texts))
-    file = VectorFile(width)
-    for start in range(0, len(texts), ENCODED):
-        file.append(_finite(embed(texts[start : start + ENCODED])))
+    step = len(texts) if _fits(width, len(texts), settings) else ENCODED
+    for start in range(0, len(texts), step):
+        yield embed(texts[start : start + step])
+
+
+def _fits(width: int, texts: int, settings: Mining) -> bool:
+    return 8 * width * texts <= settings.memory * 1e9
+
+
+def _embedded(texts: int, pieces: Iterator[Vectors], settings: Mining) -> Vectors | VectorFile:
+    """The vectors of all texts, on disk if there are too many for the memory."""
+    first = _finite(next(pieces))
+    if _fits(first.shape[1], texts, settings):
+        rest = [_finite(piece) for piece in pieces]
+        return np.concatenate([first, *rest]) if rest else first
+    file = VectorFile(first.shape[1])
+    for piece in chain([first], map(_finite, pieces)):
+        file.append(piece)
     return file
 
 
@@ -225,8 +246,8 @@ def _taken(vectors: Vectors | VectorFile, rows: NDArray[np.int64]) -> Vectors:
 def _from_disk(
     vectors: VectorFile, queries: NDArray[np.int64], searched: NDArray[np.int64], depth: int, settings: Mining,
     progress: Callable[[float], None],
-) -> tuple[Iterator[tuple[Vectors, NDArray[np.int64]]], float]:  # fmt: skip
-    """The rankings of all anchors among documents on disk, and the share of true neighbors that are in them."""
+) -> tuple[Iterator[tuple[int, Ranking]], float]:  # fmt: skip
+    """The numbers and rankings of all anchors among documents on disk, and the share of true neighbors in them."""
     if depth > SHALLOW:
         raise SettingError(
             f"{depth:,} documents of each anchor are to be ranked, and the vectors do not fit into the memory, where "
@@ -237,10 +258,10 @@ def _from_disk(
     cells = Cells(documents, Search(memory=int(settings.memory * 1e9)), source)
     recall = cells.tune(documents, min(depth, 50), source, anchors)
 
-    def rankings() -> Iterator[tuple[Vectors, NDArray[np.int64]]]:
+    def rankings() -> Iterator[tuple[int, Ranking]]:
         for found in cells.nearest(anchors, depth, progress):
-            for scores, ids in zip(found.scores, found.ids, strict=True):
-                yield scores[ids >= 0], ids[ids >= 0]
+            for number, scores, ids in zip(found.rows.tolist(), found.scores, found.ids, strict=True):
+                yield number, (scores[ids >= 0], ids[ids >= 0])
 
     return rankings(), recall
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -209,7 +209,16 @@ def _parquet(name: str) -> Any:
 
 
 def _parquet_rows(name: str, part: RowRange, issues: Issues, columns: Sequence[str] | None) -> Iterator[Row]:
-    """The rows of a range, from the row groups that have some of them."""
+    """The rows of a range."""
+    line = part.first
+    for batch in _parquet_batches(name, part, issues, columns):
+        for values in batch.to_pylist():
+            yield line, values
+            line += 1
+
+
+def _parquet_batches(name: str, part: RowRange, issues: Issues, columns: Sequence[str] | None) -> Iterator[Any]:
+    """The rows of a range as Arrow batches, from the row groups that have some of them."""
     with _parquet(name) as file:
         first, groups, number, before = part.first - 1, list[int](), 0, 0
         for group in range(file.metadata.num_row_groups):
@@ -219,15 +228,62 @@ def _parquet_rows(name: str, part: RowRange, issues: Issues, columns: Sequence[s
                     before = number
                 groups.append(group)
             number += size
-        skip = first - before
+        skip, left = first - before, part.count
         try:
-            batches = file.iter_batches(1024, row_groups=groups, columns=None if columns is None else list(columns))
-            every = (row for batch in batches for row in batch.to_pylist())
-            for place, values in enumerate(islice(every, skip, skip + part.count)):
-                yield part.first + place, values
+            for batch in file.iter_batches(1024, row_groups=groups, columns=None if columns is None else list(columns)):
+                some = batch.slice(skip, left)
+                skip, left = max(0, skip - len(batch)), left - len(some)
+                if len(some):
+                    yield some
+                if not left:
+                    return
         except (OSError, ValueError, TooLargeError) as error:
             first_line = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             issues.add(f"the rows from {part.first:,} on cannot be read ({first_line})", "Write the file again.")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some rows of a range."""
+
+    lines: Sequence[int]
+    columns: Mapping[str, Sequence[object]] | None
+    """The values of the columns that were asked for."""
+    rows: Sequence[Row] = ()
+    """The rows with all their columns, where none were asked for."""
+
+    def column(self, name: str) -> Sequence[object]:
+        """The values of a column; None where a row does not have it."""
+        if self.columns is None:
+            return [values.get(name) for _, values in self.rows]
+        return self.columns.get(name) or [None] * len(self.lines)
+
+
+def windows_of_range(
+    name: str, part: RowRange, layout: Layout, issues: Issues, columns: Sequence[str] | None, size: int
+) -> Iterator[Window]:
+    """The rows of a range, so many at a time; of a Parquet file as columns, if some are named."""
+    if columns is None or known_format(name) != "parquet":
+        rows = rows_of_range(name, part, layout, issues, columns)
+        while window := list(islice(rows, size)):
+            lines = [line for line, _ in window]
+            if columns is None:
+                yield Window(lines, None, window)
+            else:
+                yield Window(lines, {name: [values.get(name) for _, values in window] for name in columns})
+        return
+    held: dict[str, list[object]] = {}
+    line, count = part.first, 0
+    for batch in chain(_parquet_batches(name, part, issues, columns), [None]):
+        if batch is not None:
+            for column, values in batch.to_pydict().items():
+                held.setdefault(column, []).extend(values)
+            count += len(batch)
+        while count >= size or (batch is None and count):
+            number = min(size, count)
+            yield Window(range(line, line + number), {column: values[:number] for column, values in held.items()})
+            held = {column: values[number:] for column, values in held.items()}
+            line, count = line + number, count - number
 
 
 def columns_of_file(name: str, layout: Layout) -> list[str]:

@@ -37,6 +37,7 @@ from nearfar.errors import (
     did_you_mean,
 )
 from nearfar.files import FolderClaim, check_writable
+from nearfar.recipe.training_texts import training_texts
 from nearfar.shards.executors import Executor, Session
 from nearfar.shards.inputs import columns_of_file, known_format, ranges_of
 from nearfar.shards.manifest import DONE, NAME, Kind, Manifest, Result, Shard, finished, read_manifest
@@ -161,7 +162,7 @@ def _work(
     gpus = getattr(executor, "gpus", 0)
     device = options.device or ("cuda" if travels and gpus else "cpu" if travels else str(choose_device(None)))
     model = load(name, device="cpu" if travels else device)
-    form = use_precision(model, options.precision).form  # type: ignore[arg-type]  # it was checked
+    form = use_precision(model, options.precision, own_texts=training_texts).form  # type: ignore[arg-type]  # it was checked
     predictor = _predictor(kind, name, model, options)
     layout = options.layout
     texts, ids = _columns(inputs[0].name, layout, options)

@@ -55,6 +55,12 @@ def _filesystem(scheme: str, bucket: str) -> Any:
     if scheme == "s3" and endpoint:  # a store with the interface of S3, such as MinIO
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         return fs.S3FileSystem(endpoint_override=endpoint, region=region)
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    if scheme == "gs" and emulator:  # a server on this machine, for tests
+        kind, _, place = emulator.rpartition("://")
+        return fs.GcsFileSystem(
+            anonymous=True, scheme=kind or "http", endpoint_override=place.rstrip("/"), retry_time_limit=PATIENCE
+        )
     if scheme == "gs":  # without a limit, pyarrow looks for credentials for a quarter of an hour
         return fs.GcsFileSystem(retry_time_limit=PATIENCE)
     if scheme == "s3":

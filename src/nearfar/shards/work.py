@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ import numpy as np
 import nearfar
 from nearfar.data import Layout, Records
 from nearfar.data.table import Table, check_rows
-from nearfar.data.text_files import Row
-from nearfar.data.values import Issues
+from nearfar.data.values import Issues, is_text
 from nearfar.data.writers import encoded
 from nearfar.encoding import Model
 from nearfar.encoding.formats import use_precision
@@ -29,7 +27,7 @@ from nearfar.encoding.predictor import Predictor, open_predictor
 from nearfar.encoding.vectors import fingerprint
 from nearfar.errors import DataError, NearfarError, OutputError, SettingError
 from nearfar.shards.executors import fetched, node_name
-from nearfar.shards.inputs import columns_of_file, rows_of_range
+from nearfar.shards.inputs import Window, columns_of_file, windows_of_range
 from nearfar.shards.manifest import NAME, Kind, Result, Shard, record
 from nearfar.shards.prediction_fields import REASON, Fields
 from nearfar.shards.storage import Entry, Storage
@@ -37,6 +35,8 @@ from nearfar.shards.vectors import shard_files
 
 WINDOW = 8_192
 """Rows of a shard that are computed together."""
+RELEASED = 65_536
+"""Rows after which memory is returned to the system, so that small shards do not return it every time."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ def compute(work: Work, job: Job) -> Result | Failure:
             (out / name).write(piece)
         record(out, job.stem, result)
         del content
-        _release_memory()
+        _held.rows += result.rows
+        if _held.rows >= RELEASED:
+            _held.rows = 0
+            _release_memory()
         return result
     except DataError as error:
         return Failure(str(error), final=False)
@@ -101,8 +104,17 @@ def compute(work: Work, job: Job) -> Result | Failure:
         return Failure(str(error), final=True)
 
 
+@dataclass
+class _Held:
+    rows: int = 0
+    """Computed since memory was returned to the system."""
+
+
+_held = _Held()
+
+
 def _release_memory() -> None:
-    """Return what a shard has used to the system: else memory grows a little with every shard."""
+    """Return what shards have used to the system: else memory grows a little with every shard."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
@@ -120,7 +132,7 @@ def _embedded(work: Work, job: Job) -> tuple[dict[str, bytes], Result]:
         kept |= {name: [] for name in ("id",) * bool(settings["id"]) + ("text", "text_b")[: len(settings["texts"])]}
     vectors: list[np.ndarray[Any, Any]] = [np.zeros((0, settings["dim"]), dtype=np.float32)]
     dropped: list[int] = []
-    for rows, table in _windows(work, job, names):
+    for window, table in _windows(work, job, names):
         records = _records(table, dropped)
         if len(records):
             vectors.append(model.embed(reader.texts(records.texts), batch_size=settings["batch_size"]))
@@ -129,7 +141,7 @@ def _embedded(work: Work, job: Job) -> tuple[dict[str, bytes], Result]:
             if name in kept:
                 kept[name] += column
         if "id" in kept:
-            ids = {line: values.get(settings["id"]) for line, values in rows}
+            ids = dict(zip(window.lines, window.column(settings["id"]), strict=True))
             kept["id"] += [None if ids[line] is None else str(ids[line]) for line in records.lines]
     every = np.concatenate(vectors)
     files = shard_files(job.stem, every, settings["dtype"], settings["file_format"], kept)
@@ -146,7 +158,7 @@ def _predicted(work: Work, job: Job) -> tuple[dict[str, bytes], Result]:
     lines: list[dict[str, object]] = []
     names: dict[str, None] = dict.fromkeys(() if only else columns)
     dropped: list[int] = []
-    for rows, table in _windows(work, job, None):
+    for window, table in _windows(work, job, None):
         records = _records(table, dropped)
         answers = (
             predictor.predict(records.texts, batch_size=settings["batch_size"], typicality=reject is not None)
@@ -155,7 +167,7 @@ def _predicted(work: Work, job: Job) -> tuple[dict[str, bytes], Result]:
         )
         predicted = dict(zip(records.lines, map(fields.of, answers), strict=True))
         reasons = {problem.line: problem.message for problem in table.rows.problems}
-        for line, values in rows:
+        for line, values in window.rows:
             missing = {fields.name(REASON): reasons.get(line, "cannot be used")}
             lines.append(({} if only else dict(values)) | predicted.get(line, missing))
     for line_values in lines:
@@ -166,7 +178,7 @@ def _predicted(work: Work, job: Job) -> tuple[dict[str, bytes], Result]:
     return files, Result(len(lines), _described(files), dropped)
 
 
-def _windows(work: Work, job: Job, columns: Sequence[str] | None) -> Iterator[tuple[list[Row], Table]]:
+def _windows(work: Work, job: Job, columns: Sequence[str] | None) -> Iterator[tuple[Window, Table]]:
     """The rows of a shard, some at a time, with the checked texts; raises DataError where they cannot be used."""
     name, settings = job.entry.name, work.settings
     _refuse_changed(job.entry)
@@ -174,11 +186,13 @@ def _windows(work: Work, job: Job, columns: Sequence[str] | None) -> Iterator[tu
     text, pair = (*texts, None)[:2]
     plain = Layout(text, pair, max_chars=work.layout.max_chars, large=work.layout.large)
     issues = Issues(name)
-    rows = rows_of_range(name, job.shard.rows, work.layout, issues, columns)
     bad: list[Any] = []
-    while window := list(islice(rows, WINDOW)):
-        chosen = ((line, {text: values.get(text) for text in texts}) for line, values in window)
-        table = check_rows(name, chosen, plain, "text", issues)
+    for window in windows_of_range(name, job.shard.rows, work.layout, issues, columns, WINDOW):
+        chosen = [window.column(text) for text in texts]
+        table = _usual(name, window.lines, chosen, plain.limits.line or sys.maxsize)
+        if table is None:
+            rows = (dict(zip(texts, values, strict=True)) for values in zip(*chosen, strict=True))
+            table = check_rows(name, zip(window.lines, rows, strict=True), plain, "text", issues)
         if settings["invalid"] == "refuse":
             bad += table.rows.problems
         if not bad and not issues.problems:
@@ -186,6 +200,13 @@ def _windows(work: Work, job: Job, columns: Sequence[str] | None) -> Iterator[tu
     if bad or issues.problems:
         raise DataError(sorted([*issues.problems, *bad], key=lambda each: each.line or 0))
     _refuse_changed(job.entry)
+
+
+def _usual(name: str, lines: Sequence[int], columns: Sequence[Sequence[Any]], longest: int) -> Table | None:
+    """What :func:`check_rows` gives for rows all of which can be used, in a fifth of the time; None for others."""
+    if not all(is_text(value) and len(value) <= longest for column in columns for value in column):
+        return None
+    return Table(Issues(name), Issues(name), len(lines), records=Records(tuple(columns), None, None, lines, name))
 
 
 def _records(table: Table, dropped: list[int]) -> Records:
