@@ -32,6 +32,7 @@ SETS = ("trec", "sst5", "cr", "subj", "mr", "mpqa", "goemotions", "banking77")
 HELD = 20
 """Classes of Banking77 that are held back."""
 TEST_TEXTS = 1_000
+RESULTS = Path(__file__).with_suffix(".jsonl")
 
 Line = dict[str, Any]
 
@@ -194,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("what", choices=("calibration", "scope", "table"))
     made.add_argument("--source", type=Path, default=DATA, metavar="FOLDER", help="holds the data sets")
-    made.add_argument("--results", type=Path, default=Path("benchmarks/confidence.jsonl"), metavar="FILE")
+    made.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     made.add_argument("--data", action="append", choices=SETS, help="one data set; repeatable")
     made.add_argument("--n", action="append", type=int, help="texts a class; repeatable; default 8")
     made.add_argument("--seed", action="append", type=int, help="one draw; repeatable; default 0")

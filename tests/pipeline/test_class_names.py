@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.training.runs import StopAt
 
+from nearfar.cli import main
 from nearfar.encoding import build
 from nearfar.errors import DataError, Interrupted, RecipeError, SettingError
 from nearfar.pipeline.class_names import LEAST_FIT, LEAST_SHARE, ChosenNames, choose_names, read_names, words_of
@@ -287,7 +288,19 @@ def test_ham_tells_less_than_the_messages_themselves():
 def test_names_of_several_tasks_are_refused():
     from nearfar.recipe.tasks import build_task_recipe
 
-    task = {"name": "kind", "data": {"train": "memory:train", "names": NAMES}}
-    tasks = build_task_recipe({"task": [task], "encoder": {"name": "toy"}}, where="test")
-    with pytest.raises(SettingError, match=r"task 'kind': data\.names and data\.unlabeled are for recipes of one"):
-        plan_recipe(tasks, {"kind": ROWS})
+    for more in ({"names": NAMES}, {"adapt": True}):
+        task = {"name": "kind", "data": {"train": "memory:train", **more}}
+        tasks = build_task_recipe({"task": [task], "encoder": {"name": "toy"}}, where="test")
+        with pytest.raises(SettingError, match=r"task 'kind': data\.names, data\.unlabeled and data\.adapt are for"):
+            plan_recipe(tasks, {"kind": ROWS})
+
+
+def test_names_without_any_text_are_refused_with_both_remedies(tmp_path, monkeypatch, capsys):
+    (tmp_path / "names.toml").write_text('a = "one"\nb = "two"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["nearfar", "train", "--names", "names.toml"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert "class names are given, and no texts" in said
+    assert "--unlabeled FILE" in said

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nearfar
+from nearfar.encoding import load
 from nearfar.errors import DataError, SettingError
 from nearfar.pipeline import unlabeled, zero_shot
 from nearfar.pipeline.encoder_run import plan_encoder_run
@@ -50,6 +51,8 @@ def test_how_good_it_is_is_known_with_labeled_test_rows_only(tmp_path):
     messages = Messages()
     train(recipe(), tmp_path / "model", data=TEXTS, callbacks=[messages])
     assert "how good the model is on new texts is not known, because no text has a label" in messages.texts[-1]
+    (found,) = load(tmp_path / "model").predict(["a plum"], typicality=True)
+    assert found.typicality is not None  # the chosen texts say how near to its class a text is
     rows = {"train": TEXTS, "test": [("a plum", "fruit"), ("a drill", "tool")]}
     summary = train(recipe(), tmp_path / "tested", data=rows)
     assert summary.report("test").rows == 2
@@ -68,7 +71,8 @@ def test_a_file_is_read_in_windows_and_the_saved_recipe_runs_again(tmp_path, mon
 def test_a_large_pool_is_drawn_from_by_the_seed(monkeypatch):
     monkeypatch.setattr(unlabeled, "MOST_TEXTS", 20)
     notes = [note for note in plan_encoder_run(recipe(), TEXTS).notes if "unlabeled" in note]
-    assert " of 20 of 48 unlabeled texts train" in notes[0]
+    assert " of 48 unlabeled texts train" in notes[0]
+    assert notes[0].endswith("; 20 different ones were compared")
     first, second = (plan_encoder_run(recipe(), TEXTS).data.train.texts for _ in range(2))
     assert first == second
 

@@ -88,9 +88,21 @@ def test_the_defaults():
     assert recipe.data.dev == "auto"
     assert recipe.data.invalid == "refuse"
     data = {part.name for part in fields(Data) if getattr(recipe.data, part.name) is not None}
-    assert data == {"train", "dev", "invalid", "positives_only", "names", "unlabeled", "max_chars", "large", "disk"}
+    assert data == {
+        "train",
+        "dev",
+        "invalid",
+        "positives_only",
+        "names",
+        "unlabeled",
+        "adapt",
+        "max_chars",
+        "large",
+        "disk",
+    }
     assert recipe.data.names == "auto"
     assert not recipe.data.unlabeled
+    assert not recipe.data.adapt
     assert recipe.data.positives_only is False
     assert (recipe.data.max_chars, recipe.data.large, recipe.data.disk) == (10_000_000, False, "auto")
     assert recipe.encoder == Encoder(

@@ -76,13 +76,11 @@ Task = Annotated[
     str | None, typer.Option("--task", help="Which task, of a model trained with several ([[task]] tables).")
 ]
 
-On = Annotated[str, typer.Option("--on", metavar="local|ray", help="Where shards are computed, for --out FOLDER/.")]
+On = Annotated[str, typer.Option("--on", metavar="local|ray", help="Where shards are computed.")]
 Address = Annotated[str, typer.Option("--address", help="Of the Ray cluster; auto finds the one of this machine.")]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each worker, for --out FOLDER/.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each worker that computes shards.")]
 Gpus = Annotated[float, typer.Option("--gpus-per-worker", min=0, help="GPUs of each worker, with --on ray.")]
-RowsPerShard = Annotated[
-    int, typer.Option("--rows-per-shard", min=1, help="Rows of an input file in a shard, for --out FOLDER/.")
-]
+RowsPerShard = Annotated[int, typer.Option("--rows-per-shard", min=1, help="Rows of an input file in a shard.")]
 
 OutLines = Annotated[str, typer.Option("--out", help="A .jsonl file, or - for standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
@@ -120,10 +118,11 @@ def prepared(model: OpenModel) -> OpenModel:
     """The model, computing in the number format that was asked for; another than fp32 is printed."""
     from nearfar.encoding.formats import Precision as Asked
     from nearfar.encoding.formats import use_precision as use
+    from nearfar.recipe.training_texts import training_texts
 
     asked: Any = _precision
     given: Asked | None = asked
-    choice = use(model, given)
+    choice = use(model, given, own_texts=training_texts)
     if given is not None or choice.form != "fp32":
         print_notes([f"precision: {choice.form} ({choice.reason})"])
     return model

@@ -52,6 +52,9 @@ def train(
         str | None,
         typer.Option(metavar="FILE", help="Texts without labels, beside the training data or with --names alone."),
     ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Train the encoder on the texts of --unlabeled first (simcse).")
+    ] = False,
     class_weight: Annotated[
         str | None, typer.Option(metavar="none|balanced", help="Weights of classes: 'balanced' for rare classes.")
     ] = None,
@@ -100,6 +103,7 @@ def train(
         ("data.score", "--score", score),
         ("data.names", "--names", names),
         ("data.unlabeled", "--unlabeled", True if unlabeled is not None and source is None else unlabeled),
+        ("data.adapt", "--adapt", adapt or None),
         ("objective.class_weight", "--class-weight", class_weight),
         ("head.keep_vectors", "--keep-vectors", keep_vectors or None),
         ("data.encoding", "--encoding", encoding),
@@ -221,6 +225,9 @@ def gather_recipe(
         return resolve_paths(build_recipe({"data": {"train": source}}, overrides, where="nearfar train"), Path.cwd())
     if source is None and not resume:
         message, remedy = "neither a recipe nor a data file is given", "Write: nearfar train FILE --out model/"
+        if any(override.path == ("data", "names") for override in overrides):
+            message = "class names are given, and no texts"
+            remedy = "Add labeled texts, nearfar train FILE --names ..., or texts without labels, --unlabeled FILE."
         raise RecipeError([Problem("nearfar train", message, remedy)])
     path = Path(out) / "recipe.toml" if source is None else Path(source)
     if source is None and not path.is_file():

@@ -23,6 +23,7 @@ from nearfar.errors import SettingError, counted
 from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.evaluation.evaluators import EvaluationRows, evaluate
 from nearfar.evaluation.multi_label import THRESHOLD, choose_thresholds
+from nearfar.pipeline.adaptation import adaptation_recipe, domain_of
 from nearfar.pipeline.calibration import HeldOut, TrainedOn, calibrate, held_out
 from nearfar.pipeline.card import model_card, versions
 from nearfar.pipeline.class_names import ChosenNames, Names, choose_names, class_names, unsuitable
@@ -84,7 +85,7 @@ def plan_encoder_run(recipe: Recipe, data: object = None) -> EncoderPlan:
         rows = {**rows, recipe.data.train: zero_shot_rows(recipe, rows)}
     read = read_data(recipe, rows)
     check_targets(read)
-    plan = _plan(recipe, read)
+    plan = replace(_plan(recipe, read), domain=domain_of(recipe, rows))
     if recipe.data.unlabeled and recipe.data.unlabeled is not True:
         plan = replace(plan, pool=_pool(plan, rows))
     return plan
@@ -153,8 +154,10 @@ class EncoderPlan:
     notes: list[str]
     pool: Records | None = None
     """Texts without labels, which may join the training rows."""
-
-    earlier: Sequence[Callable[[str | None], Recipe]] = ()
+    domain: Records | None = None
+    """Texts without labels, which the encoder is adapted to first."""
+    adapted: str | None = None
+    """The folder of the adapted encoder, once there is one."""
 
     @property
     def recipe(self) -> Recipe:
@@ -165,6 +168,13 @@ class EncoderPlan:
     def training(self) -> Training:
         """The training table of the last stage."""
         return self.recipe.training
+
+    @property
+    def earlier(self) -> Sequence[Callable[[str | None], Recipe]]:
+        """The adaptation to unlabeled texts, where there is one: the encoder it begins with to its recipe."""
+        if self.domain is None:
+            return []
+        return [lambda encoder: adaptation_recipe(self.recipe, encoder or self.encoder)]
 
     @property
     def metrics(self) -> dict[str, str]:
@@ -191,7 +201,7 @@ class EncoderPlan:
     def with_encoder(self, name: str) -> EncoderPlan:
         """The same rows with another encoder; what the recipe leaves open is chosen again."""
         recipe = replace(self.given, encoder=replace(self.given.encoder, name=name))
-        return replace(_plan(recipe, self.data), pool=self.pool)
+        return replace(_plan(recipe, self.data), pool=self.pool, domain=self.domain)
 
     def reads(self) -> list[object]:
         """The files and folders that the run reads, among other values."""
@@ -245,7 +255,8 @@ class EncoderPlan:
         headed = self.classifies and any(stage.recipe.objective.does.trains_head for stage in self.parts)
         classes = data.classes if headed and data.row_type.has_classes else None
         one, seed = self.one_vector, stream(recipe.seed, "head")
-        built = open_encoder(recipe.encoder, classes=classes, seed=seed, name=encoder, one_vector=one)
+        name = encoder or self.adapted
+        built = open_encoder(recipe.encoder, classes=classes, seed=seed, name=name, one_vector=one)
         if data.row_type.multilabel and built.model.native:
             built.model.network.config.problem_type = MULTI_LABEL
         if data.row_type.has_text_scores:
@@ -563,10 +574,11 @@ class EncoderRun:
         notes = [] if foreign is None else [foreign]
         if not table.truncated:
             return notes
+        are = "is" if table.truncated == 1 else "are"
         return [
             *notes,
-            f"{table.truncated:,} training texts ({100 * table.truncated / len(table):.1f} %) are longer than "
-            f"{self.built.max_length} tokens and are cut there; encoder.max_length sets the limit",
+            f"{counted(table.truncated, 'training text')} ({100 * table.truncated / len(table):.1f} %) {are} longer "
+            f"than {self.built.max_length} tokens and {are} cut there; encoder.max_length sets the limit",
         ]
 
 

@@ -70,6 +70,8 @@ def estimate_quality(
                 _calibrate(run, trainings, messages)
             return _on_rows(run, split, reports).estimate(split, plan.recipe.seed)
     if plan.given.data.unlabeled is True:
+        if run.calibrates and not has_dev(plan.data):  # by the classes that names gave the texts
+            _calibrate(run, trainings, messages)
         messages("how good the model is on new texts is not known, because no text has a label: give some with --test")
         return None
     labeled = plan.data.labeled
@@ -273,7 +275,7 @@ class _Baseline:
 
     @classmethod
     def of(cls, run: EncoderRun, split: str | None = None) -> _Baseline:
-        untrained = run.plan.open(run.accelerator)
+        untrained = run.plan.open(run.accelerator, encoder=run.plan.encoder)
         vectors = {
             name: unit_vectors(untrained.model, untrained.rows[name].table, batch_size=EVALUATION_BATCH)
             for name in ("train", *([] if split is None else [split]))

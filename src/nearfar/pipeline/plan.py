@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
+from nearfar.data import Records
 from nearfar.encoding import Built, EncoderNoise, build
 from nearfar.encoding.pretrained import class_token
 from nearfar.errors import SettingError
@@ -265,6 +266,10 @@ class RunPlan(Protocol):
     @property
     def earlier(self) -> Sequence[Callable[[str | None], Recipe]]:
         """Trainings of the encoder on other data, before: the encoder they begin with to their recipe."""
+
+    @property
+    def domain(self) -> Records | None:
+        """The texts of these trainings, where they are not those of a file."""
 
     @property
     def classifies(self) -> bool:

@@ -131,7 +131,8 @@ class _Pool:
 
     @classmethod
     def of(cls, plan: EncoderPlan, pool: Records) -> _Pool:
-        built = open_encoder(plan.recipe.encoder, classes=None, seed=stream(plan.recipe.seed, "head"))
+        seed = stream(plan.recipe.seed, "head")
+        built = open_encoder(plan.recipe.encoder, classes=None, seed=seed, name=plan.adapted)
         tables = [
             tokenize(built.tokenizer, records.texts, max_length=built.max_length) for records in (pool, plan.data.train)
         ]

@@ -60,9 +60,10 @@ def plan_task_run(recipe: TaskRecipe, data: object = None) -> TasksPlan:
     """Read the data of all tasks, choose what the recipe leaves open, and refuse what does not fit."""
     recipe, memory = with_memory(recipe, data)
     for each in recipe.task:
-        if each.data.names not in ("auto", "none") or each.data.unlabeled:
+        if each.data.names not in ("auto", "none") or each.data.unlabeled or each.data.adapt:
             raise SettingError(
-                f"task {each.name!r}: data.names and data.unlabeled are for recipes of one task; leave them out."
+                f"task {each.name!r}: data.names, data.unlabeled and data.adapt are for recipes of one task; leave "
+                "them out."
             )
     tasks = [read_task(recipe, task, memory) for task in recipe.task]
     notes = [note for task in tasks for note in task.notes]
@@ -121,6 +122,7 @@ class TasksPlan:
 
     stages: int = 1
     classifies: bool = True
+    domain: None = None
 
     @property
     def training(self) -> Training:

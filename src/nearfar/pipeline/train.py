@@ -20,7 +20,7 @@ from accelerate import Accelerator
 
 from nearfar.encoding.model_folder import CARD
 from nearfar.encoding.pretrained import exclusive_random, width_of
-from nearfar.errors import CheckpointError, Interrupted, NearfarError, OutputError, SettingError
+from nearfar.errors import CheckpointError, Interrupted, NearfarError, OutputError, SettingError, counted
 from nearfar.evaluation import Report
 from nearfar.evaluation.estimate import Estimate
 from nearfar.files import FolderClaim, write_atomic, write_errors
@@ -161,9 +161,9 @@ def _train(
         if isinstance(plan, EncoderPlan) and plan.pool is not None:
             if accelerator.num_processes > 1:
                 raise SettingError("data.unlabeled (--unlabeled) is for runs of one process; leave it out.")
-            plan = label_pool(plan, messages)
+            plan = plan if plan.domain is not None else label_pool(plan, messages)
         run = plan.open(accelerator)
-        messages.notes([*plan.notes, *run.notes])
+        messages.notes(plan.notes if plan.domain is not None else [*plan.notes, *run.notes])
         for number in reversed(range(plan.stages)):  # whatever one of them refuses, it refuses before the first begins
             prepared = run.prepare(number)
         if main:
@@ -173,7 +173,10 @@ def _train(
         _open_folder(plan, claim, accelerator, resume=resume)
         if plan.earlier:
             encoder = _train_earlier(plan, out, accelerator, messages, callbacks)
+            if isinstance(plan, EncoderPlan):
+                plan = label_pool(replace(plan, adapted=encoder), messages)
             run = plan.open(accelerator, encoder=encoder)
+            messages.notes(run.notes if plan.domain is not None else [])
             prepared = run.prepare(0)
         if main and not has_checkpoint(out):  # else it says already what the run was started with
             _write(out, RECIPE, plan.recipe_text())
@@ -267,7 +270,7 @@ def _write(out: Path, name: str, content: str) -> None:
 def _train_earlier(
     plan: RunPlan, out: Path, accelerator: Accelerator, messages: Messages, callbacks: Sequence[Callback]
 ) -> str:
-    """Train the stages before the tasks, those that are not finished yet; returns the encoder that the last one left.
+    """Train the stages before, those that are not finished yet; returns the encoder that the last one left.
 
     Each stage is a run of its own whose encoder is what the stage before it has saved.
     """
@@ -278,19 +281,22 @@ def _train_earlier(
     for place, (stage, folder) in enumerate(zip(plan.earlier, folders, strict=True)):
         recipe = stage(encoder)
         trained = " (trained before)" if done[place] else ""
-        messages(f"stage {place + 1} of {len(folders)}, before the tasks: {recipe.objective.name}{trained}")
-        if done[place]:
-            _check_trained(recipe, folder)
+        if plan.domain is None:
+            messages(f"stage {place + 1} of {len(folders)}, before the tasks: {recipe.objective.name}{trained}")
         else:
-            train(recipe, folder, resume=begun[place], callbacks=callbacks, part=True)
+            messages(f"adapting the encoder to {counted(len(plan.domain), 'unlabeled text')}: simcse{trained}")
+        if done[place]:
+            _check_trained(recipe, folder, plan.domain)
+        else:
+            train(recipe, folder, data=plan.domain, resume=begun[place], callbacks=callbacks, part=True)
         encoder = str(folder.absolute())
     assert encoder is not None
     return encoder
 
 
-def _check_trained(recipe: Recipe, folder: Path) -> None:
+def _check_trained(recipe: Recipe, folder: Path, data: object) -> None:
     """Refuse a stage that another recipe has trained; the encoder of a later one is what the stage before it left."""
-    wanted, trained = unstored(plan_encoder_run(recipe).saved_recipe()), unstored(read_recipe(folder / RECIPE))
+    wanted, trained = unstored(plan_encoder_run(recipe, data).saved_recipe()), unstored(read_recipe(folder / RECIPE))
     if folder.name != "1":
         trained = replace(trained, encoder=replace(trained.encoder, name=wanted.encoder.name))
     if trained != wanted:

@@ -54,8 +54,11 @@ def zero_shot_rows(recipe: Recipe, memory: Mapping[str, object]) -> Records:
         raise DataError(
             [Problem(from_here(recipe.data.train), message, "Describe the class in other words, or leave it out.")]
         )
-    read = f"{len(texts):,} of {total:,}" if total > len(texts) else f"{total:,}"
-    note = f"no labels: {len(rows):,} of {read} unlabeled texts train, {A_CLASS} a class at most, chosen by class names"
+    compared = f"; {len(texts):,} different ones were compared" if total > len(texts) else ""
+    note = (
+        f"no labels: {len(rows):,} of {total:,} unlabeled texts train, {A_CLASS} a class at most, chosen by class names"
+        f"{compared}"
+    )
     return Records(
         ([texts[row] for row, _ in rows],), [label for _, label in rows], None, [lines[row] for row, _ in rows],
         from_here(recipe.data.train), (note,),

@@ -120,6 +120,13 @@ class Data:
             "class."
         ),
     ] = False
+    adapt: Annotated[
+        bool,
+        Key(
+            "Whether the encoder is first trained on the texts of data.unlabeled (simcse, at most 10,000 of them), for "
+            "texts of a kind that it has not read."
+        ),
+    ] = False
     encoding: Annotated[
         str | None,
         Key("The character encoding of text files, such as cp1252; unset means it is detected: UTF-8 in most cases."),
