@@ -11,11 +11,11 @@ TORTURE ?= --write
 QUICK := src tests/objectives tests/batching tests/data tests/recipe tests/evaluation tests/encoding
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check coverage docs pages picture changelog hooks format bench torture clean
+.PHONY: help demo quick test check coverage docs pages picture screenshots changelog hooks format bench torture clean
 
 help:  ## list all targets
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r target text; \
-		do printf '%-16s%s\n' "$$target" "$$text"; done
+		do printf '%-18s%s\n' "$$target" "$$text"; done
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'nearfar needs Python 3.11 or newer; set PYTHON=python3.11')"
@@ -58,6 +58,7 @@ docs: $(VENV)/.installed-dev  ## check spelling and links, and build the documen
 	$(BIN)/codespell --ignore-words-list fpr README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python docs/check_site.py site
+	@echo 'to read it with search: $(BIN)/python -m http.server --directory site'
 
 pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands and recipe keys, the pages of results
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
@@ -67,10 +68,14 @@ pages: changelog  ## regenerate CHANGELOG.md, the reference pages of commands an
 	$(BIN)/python docs/generate_objectives.py > docs/concepts/objectives.md
 	$(BIN)/python -m benchmarks.results_page
 	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m benchmarks.quoted
 	$(BIN)/python -m benchmarks.defaults page
 
 picture: $(VENV)/.installed-dev  ## train on the sample data, and draw the picture of the README
 	$(BIN)/python -m benchmarks.embedding_map
+
+screenshots: $(VENV)/.installed-dev  ## take the screenshots of the documentation with a headless Chromium
+	NEARFAR_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/docs/test_screenshots.py
 
 changelog: $(VENV)/.installed-dev  ## regenerate CHANGELOG.md from the news files in changelog.d/
 	$(BIN)/python docs/render_changelog.py
@@ -89,7 +94,7 @@ $(BENCH_VENV)/.installed: benchmarks/requirements.txt pyproject.toml constraints
 	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt torch
 	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/requirements.txt \
-		--editable '.[offline]'
+		--editable '.[offline,onnx]'
 	touch $@
 
 $(BENCH_VENV)/onnx/.tried: benchmarks/requirements-onnx.txt | $(BENCH_VENV)/.installed

@@ -54,14 +54,15 @@ def few_labels(found: Sequence[Pair]) -> str:
     rows = [("all", found)] if len({pair.case.n for pair in found}) > 1 else []
     rows = [(str(n), inside) for n in SIZES if (inside := [pair for pair in found if pair.case.n == n])] + rows
     lines = [
-        f"| Texts per class | Draws | {OURS} | SetFit | Difference (95 % interval) | Draws won, tied, lost |",
-        "|---|--:|--:|--:|--:|--:|",
+        f"| Texts per class | Draws | {OURS} | SetFit | Difference (95 % interval) | Draws won, tied, lost | Flags |",
+        "|---|--:|--:|--:|--:|--:|---|",
     ]
     for name, inside in rows:
         ours, theirs = (f"{statistics.mean(side):.1f}" for side in accuracies(inside))
         signs = [(pair.difference > 0) - (pair.difference < 0) for pair in inside]
         record = ", ".join(str(signs.count(sign)) for sign in (1, 0, -1))
-        lines.append(f"| {name} | {len(inside)} | {ours} | {theirs} | {interval(inside)} | {record} |")
+        flags = f"`--n {name}`" if name.isdecimal() else "none"
+        lines.append(f"| {name} | {len(inside)} | {ours} | {theirs} | {interval(inside)} | {record} | {flags} |")
     [version] = {pair.theirs["version"] for pair in found}
     data = [name for key, name in NAMES.items() if any(pair.case.data == key for pair in found)]
     rest = [pair for pair in found if pair.case.data != MANY]
@@ -72,7 +73,8 @@ def few_labels(found: Sequence[Pair]) -> str:
     closing = (
         f"Without Banking77, which has 77 classes, the difference over {len(rest)} draws is {interval(rest)}. "
         f"{processor_time(found)}Where SetFit's defaults would take hours, it has fewer pairs or steps: "
-        "[details](benchmarks/STUDIES.md)."
+        "[details](benchmarks/STUDIES.md). The command of a row is `python -m benchmarks.few_labels train` with the "
+        "flags in the last column; `python -m benchmarks.few_labels_peers` runs SetFit."
     )
     return "\n".join([wrapped(opening), "", *lines, "", wrapped(closing)])
 
@@ -101,7 +103,9 @@ def class_names(named: Sequence[Pair], plain: Sequence[Pair]) -> str:
         f"**Class names.** On {len(named)} of these draws, {sizes} texts per class of {listed(data)}, {OURS} was "
         f"also given the names of the classes (`--names`): accuracy {statistics.mean(ours):.1f}, without names "
         f"{statistics.mean(before):.1f}, SetFit without names {statistics.mean(theirs):.1f}; with names the difference "
-        f"to SetFit is {interval(named)}. [How names are used](docs/why/class-names.md)."
+        f"to SetFit is {interval(named)}. Command: `python -m benchmarks.few_labels train --names given`. "
+        "SetFit gains from names as well, and was ahead where it was given them: [how names are used, and SetFit with "
+        "names](docs/why/class-names.md)."
     )
     return wrapped(text)
 
@@ -127,33 +131,68 @@ def wrapped(text: str) -> str:
 
 def speed(lines: Sequence[turn_lines.Line]) -> str:
     """Training and embedding beside other libraries, as far as the ratios may be stated."""
-    rows: list[str] = []
-    places: dict[str, set[str]] = {}
     latest: dict[str, results_page.Section] = {}
     for section in results_page.sections(lines):
         if section.summarized and not section.first["busy"]:
             held = latest.setdefault(section.name, section)
             latest[section.name] = max(held, section, key=lambda one: one.first["run"])
+    rows: list[str] = []
+    places: dict[str, set[str]] = {}
     for name, (title, others) in SPEEDS.items():
         for other in others if name in latest else ():
-            found, unit = latest[name].speed_ratio(other), latest[name].comparison.unit
-            if found is None or not found.stated:
-                continue
-            key = "milliseconds" if unit == "ms" else "texts_per_second"
-            mine, theirs = (middle(list(latest[name].by_round(one, key).values())) for one in (OURS, other))
-            label = {"Trainer": "transformers Trainer"}.get(other, other)
-            rows.append(f"| {title} | {mine} {unit} | {theirs} {unit}, {label} | {found} |")
-            places.setdefault(results_page.processor(latest[name]), set()).add(results_page.day(latest[name]))
-    rules = "[All ratios and how they are measured](benchmarks/RESULTS.md); `make bench` measures again."
+            if row := speed_row(latest[name], title, other):
+                rows.append(row)
+                places.setdefault(results_page.processor(latest[name]), set()).add(results_page.day(latest[name]))
     if not rows:
         return wrapped(
             "**Speed.** No ratio has been measured yet by the [rules for stated ratios](benchmarks/RESULTS.md); `make "
             "bench` measures them, and [older measurements](benchmarks/ARCHIVE.md) are kept."
         )
     where = ". ".join(f"{processor}; {', '.join(sorted(days))}" for processor, days in places.items())
-    opening = "**Speed.** With MiniLM, medians over rounds, the ratio with its 95 % interval:"
-    head = ["| | nearfar | other library | nearfar is faster by |", "|---|--:|--:|--:|"]
-    return "\n".join([opening, "", *head, *rows, "", wrapped(f"{where}. {rules}")])
+    opening = (
+        "**Speed and memory.** With MiniLM, medians over rounds. A ratio above 1 means that nearfar is faster, with "
+        "its 95 % interval. The best settings of another library are the fastest that were measured, such as bf16 or "
+        "batches of similar lengths."
+    )
+    closing = (
+        f'{where}. The command of a row is `make bench BENCH="--only NAME"` with the name in the last column. [All '
+        "contenders and rules](benchmarks/RESULTS.md)."
+    )
+    head = [
+        "| | nearfar | Other library | Ratio to its defaults | Ratio to its best settings | Peak MB | `--only` |",
+        "|---|--:|--:|--:|--:|--:|---|",
+    ]
+    return "\n".join([wrapped(opening), "", *head, *rows, "", wrapped(closing)])
+
+
+def speed_row(section: results_page.Section, title: str, other: str) -> str:
+    """nearfar beside one library: with its defaults, and with the fastest of its other settings."""
+    known = section.speed_ratio(other) if {OURS, other} <= section.turns.keys() else None
+    if known is None:
+        return ""
+    found = [section.speed_ratio(name) for name in section.turns if name.startswith(other) and name != other]
+    best = min((one for one in found if one is not None), key=lambda one: one.median, default=None)
+    if not (known.stated or (best and best.stated)):
+        return ""
+    unit = section.comparison.unit
+    key = "milliseconds" if unit == "ms" else "texts_per_second"
+    mine, theirs = (timing(list(section.by_round(name, key).values()), unit) for name in (OURS, other))
+    memory = " / ".join(middle(list(section.by_round(name, "peak_rss_mb").values())) for name in (OURS, other))
+    label = {"Trainer": "transformers Trainer"}.get(other, other)
+    cells = [title, mine, f"{theirs}, {label}", str(known), "-" if best is None else str(best), memory]
+    return f"| {' | '.join(cells)} | `{section.name}` |"
+
+
+def timing(values: Sequence[float | None], unit: str) -> str:
+    """A median with its unit; milliseconds above a thousand are seconds.
+
+    >>> timing([12_300.0], "ms"), timing([8.5], "ms"), timing([420.0], "texts/s")
+    ('12.3 s', '8.50 ms', '420 texts/s')
+    """
+    known = spread(values)
+    if unit == "ms" and known is not None and known.median >= 1000:
+        return f"{number(known.median / 1000)} s"
+    return f"{middle(values)} {unit}"
 
 
 def section() -> str:

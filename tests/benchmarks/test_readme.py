@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from benchmarks.comparisons import COMPARISONS
 from benchmarks.few_labels import Case, Pair
 
 from benchmarks import embedding_map, readme
@@ -47,7 +48,7 @@ def test_the_table_counts_draws_by_size():
     table = readme.few_labels([pair(0.6, 0.5), pair(0.4, 0.5), pair(0.7, 0.7, n=16), pair(0.9, 0.7, n=16, data="trec")])
     rows = [line for line in table.splitlines() if line.startswith("| ")]
     assert rows[1].startswith("| 8 | 2 | 50.0 | 50.0 | +0.0 (")
-    assert rows[1].endswith("| 1, 0, 1 |")
+    assert rows[1].endswith("| 1, 0, 1 | `--n 8` |")
     assert rows[2].startswith("| 16 | 2 | 80.0 | 70.0 | +10.0 (")
     assert rows[3].startswith("| all | 4 | 65.0 | 60.0 | +5.0 (")
     assert "the same draws of TREC and CR:" in " ".join(table.split())
@@ -64,38 +65,74 @@ def test_class_names_are_compared_on_the_draws_that_have_both():
 
 HEADER = {
     "kind": "turn", "processor": "One, 2 cores; avx2", "memory_gb": 24, "versions": {}, "commit": "abc",
-    "threads_asked": None, "quick": False, "texts": "SST-2", "comparison": "embed", "base": None, "kept": True, "why": "",
-    "quality": {},
+    "threads_asked": None, "quick": False, "texts": "SST-2", "base": None, "kept": True, "why": "", "quality": {},
 }  # fmt: skip
 
 
 def turns(
-    day: int, ours: float, *, busy: bool = False, theirs: tuple[float, ...] = (200.0,) * 3
+    day: int, rates: dict[str, tuple[float, ...]], *, busy: bool = False, name: str = "embed"
 ) -> list[dict[str, object]]:
+    """The lines of one run: the rates of each contender by round; for a comparison in ms, milliseconds."""
+    key = "milliseconds" if COMPARISONS[name].unit == "ms" else "texts_per_second"
     shared = {
-        **HEADER,
-        "run": f"2026-01-0{day}T00:00:00+00:00",
-        "busy": busy,
+        **HEADER, "run": f"2026-01-0{day}T00:00:00+00:00", "busy": busy, "comparison": name,
         "processor": f"Chip {day}, 2 cores; avx2",
-    }
-    found = [{**shared, "kind": "notes", "contenders": ["nearfar", "sentence-transformers"], "notes": []}]
-    for number, rate in enumerate(theirs, start=1):
-        for name, speed in (("nearfar", ours), ("sentence-transformers", rate)):
-            found.append({**shared, "contender": name, "round": number, "texts_per_second": speed})
+    }  # fmt: skip
+    found = [{**shared, "kind": "notes", "contenders": list(rates), "notes": []}]
+    for contender, values in rates.items():
+        for round_, value in enumerate(values, start=1):
+            memory = 500 if contender == "nearfar" else 1000
+            found.append({**shared, "contender": contender, "round": round_, key: value, "peak_rss_mb": memory})
     return found
 
 
+def both(ours: float, *theirs: float) -> dict[str, tuple[float, ...]]:
+    return {"nearfar": (ours,) * 3, "sentence-transformers": theirs or (200.0,) * 3}
+
+
 def test_speeds_are_those_of_the_latest_undisturbed_run():
-    text = readme.speed([*turns(1, 300.0), *turns(2, 400.0), *turns(3, 50.0, busy=True)])
-    assert "| Compute embeddings | 400 texts/s | 200 texts/s, sentence-transformers | 2.00 x (2.00 to 2.00) |" in text
+    text = readme.speed([*turns(1, both(300.0)), *turns(2, both(400.0)), *turns(3, both(50.0), busy=True)])
+    assert (
+        "| Compute embeddings | 400 texts/s | 200 texts/s, sentence-transformers | 2.00 x (2.00 to 2.00) | - | 500 / 1,000 "
+        "| `embed` |" in text
+    )
     assert "300" not in text
     assert "Chip 2, 2 cores, avx2; 2026-01-02." in text
+    assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
+
+
+def test_speeds_have_a_row_for_each_library_with_its_defaults_and_its_best_settings():
+    """Fine-tuning beside two libraries, and the whole command in seconds."""
+    tuned = {
+        "nearfar": (400.0,) * 3,
+        "Trainer": (100.0,) * 3,
+        "Trainer, grouped by length, bf16": (200.0,) * 3,
+        "sentence-transformers": (160.0,) * 3,
+        "sentence-transformers, bf16": (250.0,) * 3,
+        "nearfar, fp32": (300.0,) * 3,
+    }
+    whole = {"nearfar": (8_000.0,) * 3, "nearfar --no-estimate": (6_000.0,) * 3, "SetFit": (40_000.0,) * 3}
+    rows = readme.speed([*turns(1, tuned, name="finetune"), *turns(1, whole, name="few-labels")]).splitlines()
+    assert [row for row in rows if row.startswith("| ")][1:] == [
+        "| Fine-tune a classifier | 400 texts/s | 100 texts/s, transformers Trainer | 4.00 x (4.00 to 4.00) "
+        "| 2.00 x (2.00 to 2.00) | 500 / 1,000 | `finetune` |",
+        "| Fine-tune a classifier | 400 texts/s | 160 texts/s, sentence-transformers | 2.50 x (2.50 to 2.50) "
+        "| 1.60 x (1.60 to 1.60) | 500 / 1,000 | `finetune` |",
+        "| Train on 64 texts, the whole command | 8 s | 40 s, SetFit | 5.00 x (5.00 to 5.00) | - | 500 / 1,000 "
+        "| `few-labels` |",
+    ]
+    assert set(readme.SPEEDS) <= set(COMPARISONS)
 
 
 def test_a_ratio_that_is_not_known_well_is_not_quoted():
-    text = readme.speed(turns(1, 300.0, theirs=(100.0, 200.0, 300.0)))
+    text = readme.speed(turns(1, both(300.0, 100.0, 200.0, 300.0)))
     assert "|" not in text
     assert "benchmarks/RESULTS.md" in text
+
+
+def test_a_library_without_a_turn_that_counts_is_left_out():
+    lines = [line for line in turns(1, both(300.0)) if line.get("contender") != "sentence-transformers"]
+    assert "|" not in readme.speed(lines)
 
 
 # Picture

@@ -28,6 +28,7 @@ TOOLS = {
     "tensorboard",
     "python",
     "ray",
+    "curl",
     *DEPLOYMENT,
 }
 
@@ -141,7 +142,21 @@ def check_python(words: list[str]) -> None:
         assert (ROOT / words[0]).is_file(), f"there is no script {words[0]}"
 
 
+def check_curl(words: list[str]) -> None:
+    """The path is one of ``nearfar serve``, and the JSON a request that it reads."""
+    from nearfar.server.app import POSTS
+    from nearfar.server.schemas import read_body
+
+    address, flag, body = words
+    assert flag == "--json"
+    paths = {endpoint.path: endpoint for endpoint in POSTS}
+    path = address.removeprefix("http://127.0.0.1:8080")
+    assert path in paths, f"{address}: nearfar serve has no such path"
+    read_body(paths[path].fields, body.encode())
+
+
 CHECKS = {
+    "curl": check_curl,
     "make": check_make,
     "nearfar": check_nearfar,
     "torchrun": check_torchrun,

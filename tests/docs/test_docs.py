@@ -11,8 +11,8 @@ Each page has a folder of its own, in which its blocks are carried out from top 
   must exist in the installed version;
 * ``sh`` blocks are not run: their words, make targets, flags and modules must exist.
 
-One substitution: where ``nearfar train`` or ``nearfar check`` names no ``--encoder``, and where ``nearfar.Classifier()``
-or ``nearfar.Encoder()`` has no settings, the toy encoder takes the place of the default one, so that the tests need no
+One substitution: where ``nearfar train`` or ``nearfar check`` names no ``--encoder``, and where ``nearfar.Classifier`` or
+``nearfar.Encoder`` has no encoder, the toy encoder takes the place of the default one, so that the tests need no
 pretrained weights and little time. Nothing else is changed.
 """
 
@@ -104,7 +104,7 @@ def carry_out(block: Block, folder: Path, namespace: dict[str, Any], monkeypatch
         check_names(block.body)
     elif block.language == "python":
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            body = re.sub(r"\bnearfar\.(Classifier|Encoder)\(\)", r'nearfar.\1("toy")', block.body)  # the same
+            body = re.sub(r"\bnearfar\.(Classifier|Encoder)\((?![\"'])", r'nearfar.\1("toy", ', block.body)  # the same
             code = compile("\n" * block.line + body, names(block.page), "exec", dont_inherit=True)
             exec(code, namespace)
     elif block.language == "console":
@@ -168,7 +168,7 @@ def test_no_block_is_overlooked():
     assert {kind: min(found[kind], least) for kind, least in AT_LEAST.items()} == AT_LEAST, found
 
 
-GENERATED = re.compile(r"results: \w+|end of results|table of benchmarks/\w+\.py|end of table")
+GENERATED = re.compile(r"results: \w+|end of results|table of benchmarks/\w+\.py(, \w+)?|end of table")
 """Where tables of benchmarks begin and end; tests/benchmarks compares them with what was measured."""
 
 
@@ -181,6 +181,25 @@ def test_remarks_are_understood():
         shown = [block.remark for block in blocks_of(page) if block.remark]
         remarks = re.findall(r"^ *<!-- (.+?) -->$", page.read_text("utf-8"), re.MULTILINE)
         assert [remark for remark in remarks if not GENERATED.fullmatch(remark)] == shown
+
+
+def test_examples_of_commands_and_of_python_are_tabs():
+    """On the pages of the site; the labels are the same everywhere, so that the choice of a reader is kept."""
+    usual = {"Command line", "Python"}
+    groups = 0
+    for page in PAGES:
+        if page.parent == ROOT:
+            continue
+        text = page.read_text("utf-8")
+        assert not re.search(r"the same (?:in|from) Python[^\n]*:\n\n```python", text, re.IGNORECASE), names(page)
+        labels = re.findall(r'^=== "(.+)"$', text, re.MULTILINE)
+        if page.parent.name == "coming-from":
+            assert {"nearfar, command line", "nearfar, Python"} <= set(labels), names(page)
+        else:
+            assert set(labels) in (usual, set()), names(page)
+            assert labels == ["Command line", "Python"] * (len(labels) // 2), names(page)
+            groups += len(labels) // 2
+    assert groups >= 30
 
 
 def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
@@ -210,7 +229,7 @@ def test_links_lead_somewhere(page):
         name, _, heading = target.partition("#")
         file = page.parent / name if name else page
         assert file.exists(), f"{names(page)} links to {target}"
-        if file.suffix == ".svg" and heading in ("only-light", "only-dark"):
+        if file.suffix in (".svg", ".png") and heading in ("only-light", "only-dark"):
             assert heading.removeprefix("only-") in file.stem, f"{names(page)}: {target}"
         elif heading:
             titles = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE)

@@ -63,9 +63,10 @@ def test_the_hosted_ci_calls_make_targets_only():
 
 def test_make_pages_writes_every_generated_page():
     """Each command exists and prints the page that it is redirected to."""
-    *commands, results, readme, defaults = recipe("pages")
+    *commands, results, readme, quoted, defaults = recipe("pages")
     assert results == "python -m benchmarks.results_page"
-    assert readme == "python -m benchmarks.readme"  # tests/benchmarks compares what these three write
+    assert readme == "python -m benchmarks.readme"  # tests/benchmarks compares what these four write
+    assert quoted == "python -m benchmarks.quoted"
     assert defaults == "python -m benchmarks.defaults page"
     written = [command.split(" > ") for command in commands]
     assert [page for _, page in written] == [

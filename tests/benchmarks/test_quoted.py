@@ -1,0 +1,95 @@
+"""Figures that pages quote are those of the files of results."""
+
+from __future__ import annotations
+
+import re
+import statistics
+
+import pytest
+from benchmarks.few_labels import OURS, THEIRS, Results, groups, pairs
+from benchmarks.readme import LINES
+
+from benchmarks import labeling, quoted
+
+STUDIES = (quoted.DOCS.parent / "benchmarks" / "STUDIES.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("quote", quoted.QUOTES, ids=lambda quote: quote.page)
+def test_the_table_of_the_page_is_that_of_the_results(quote):
+    page = quote.path.read_text(encoding="utf-8")
+    assert quote.inserted(page) == page, "run make pages"
+    assert quote.table().count("\n") >= 3
+
+
+def test_another_figure_on_a_page_is_noticed():
+    quote = quoted.QUOTES[0]
+    page = quote.path.read_text(encoding="utf-8")
+    wrong = re.sub(r"\d\d\.\d \|", "99.9 |", page, count=1)
+    assert wrong != page
+    assert quote.inserted(wrong) == page
+
+
+@pytest.mark.parametrize("text", ["no table", f"{quoted.QUOTES[0].begin} no end"])
+def test_a_page_without_a_place_is_refused(text):
+    with pytest.raises(SystemExit, match="table"):
+        quoted.QUOTES[0].inserted(text)
+
+
+def test_what_the_page_concludes_from_the_table_of_labels_is_true():
+    """120 labels in the proposed order reach 200 in random order, 30 do not reach 50."""
+    scores = quoted.label_orders(labeling.read_lines(labeling.RESULTS))
+    page = " ".join((quoted.DOCS / "how-to" / "label.md").read_text(encoding="utf-8").split())
+    assert (
+        "120 labels in this order reach the accuracy of 200 in random order; 30 labels do not reach that of 50" in page
+    )
+    assert scores["proposed"][120] >= scores["random"][200]
+    assert scores["proposed"][30] < scores["random"][50]
+
+
+def test_the_page_of_label_orders_is_that_of_the_results():
+    lines = labeling.read_lines(labeling.RESULTS)
+    assert labeling.PAGE.read_text(encoding="utf-8") == f"{labeling.HEADING}\n{labeling.table(lines)}\n"
+
+
+def test_gains_and_losses_by_unlabeled_texts_are_those_of_the_results():
+    plain, wide = (Results(LINES / f"nearfar-{name}.jsonl").by_case() for name in ("plain", "unlabeled"))
+    used = [case for case in wide if case in plain and "not used" not in wide[case]["unlabeled_note"]]
+    changes = [wide[case]["accuracy"] - plain[case]["accuracy"] for case in used]
+    said = (
+        f"Of the {len(used)} draws in which unlabeled texts were used, {sum(change > 0 for change in changes)} gained"
+    )
+    page = " ".join((quoted.DOCS / "why" / "unlabeled-texts.md").read_text(encoding="utf-8").split())
+    assert f"{said} and {sum(change < 0 for change in changes)} lost" in page
+
+
+def test_names_of_other_classes_were_rejected_as_often_as_the_page_states():
+    lines = Results(LINES / "nearfar-permuted.jsonl").lines()
+    rejected = sum("not used" in line["names_note"] for line in lines)
+    page = " ".join((quoted.DOCS / "why" / "class-names.md").read_text(encoding="utf-8").split())
+    assert f"were rejected in {rejected} draws of {len(lines)}" in page
+
+
+def test_few_label_accuracies_of_the_studies_are_those_of_the_results():
+    """Each row of the summary: draws, mean and standard deviation of both tools, won, tied and lost."""
+    found = pairs(Results(LINES / f"{OURS}.jsonl"), Results(LINES / f"{THEIRS}.jsonl"))
+    rows = 0
+    for name, inside in groups(found):
+        cells = [str(len(inside))]
+        for side in ("ours", "theirs"):
+            values = [100 * getattr(pair, side)["accuracy"] for pair in inside]
+            cells.append(f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}")
+        signs = [(pair.difference > 0) - (pair.difference < 0) for pair in inside]
+        record = " / ".join(str(signs.count(sign)) for sign in (1, 0, -1))
+        pattern = rf"^\| {name} \| {re.escape(' | '.join(cells))} \| [^|]+ \| {record} \|"
+        assert re.search(pattern, STUDIES, re.MULTILINE), f"{name}: {cells} {record}"
+        rows += 1
+    assert rows >= 19
+
+
+@pytest.mark.parametrize("page", sorted((quoted.DOCS / "why").glob("*.md")), ids=lambda page: page.name)
+def test_pages_with_tables_that_are_not_generated_state_that_they_are_records(page):
+    text = page.read_text(encoding="utf-8")
+    others = re.sub(r"<!-- table of .*?<!-- end of table -->", "", text, flags=re.DOTALL)
+    figures = re.findall(r"^\|.*\d\.\d.*\|$", others, re.MULTILINE)
+    stated = "a record of experiments in" in text or "`python -m benchmarks.scale plan` computes it" in text
+    assert len(figures) < 2 or stated
