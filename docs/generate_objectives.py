@@ -18,10 +18,11 @@ GROUPS = {
 }
 INTRO = """# Which objective for which data
 
-The rows decide. Without `--objective`, the default of the row type is taken, and a note says which. This page is
-generated from the objectives' own descriptions by `make pages`; `nearfar objectives NAME` prints one of them with its
-formula and settings. [Choose an objective](../how-to/choose-an-objective.md) has advice for choosing, and
-[Contrastive losses](contrastive-losses.md) explains the ideas behind them.
+Which objectives can be used depends on the rows of the data: labeled texts, pairs, triplets or plain texts. Without
+`--objective`, the default for these rows is used, and a note states which one it is. `nearfar objectives NAME` prints
+the description of an objective with its formula and settings, from which `make pages` generates this page. [Choose an
+objective](../how-to/choose-an-objective.md) has advice, and [Contrastive losses](contrastive-losses.md) explains the
+ideas behind them.
 """
 
 
