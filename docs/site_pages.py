@@ -30,6 +30,8 @@ _LINK = re.compile(
     r"^ *```.*?^ *```|`[^`\n]+`|(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)", re.MULTILINE | re.DOTALL
 )
 """Code, which stays as it is, or a link."""
+_ROW, _SPAN = re.compile(r"^\|.*$", re.MULTILINE), re.compile(r"`[^`\n]+`")
+_SHORT = re.compile(r"<code>([^<]{1,20})</code>")
 
 
 def moved(text: str, source: str, page: str) -> str:
@@ -59,6 +61,15 @@ def moved(text: str, source: str, page: str) -> str:
     return _LINK.sub(replaced, text)
 
 
+def plain_bars(text: str) -> str:
+    r"""A page with plain bars in the code of tables: GitHub wants them escaped, mkdocs would show the backslash.
+
+    >>> plain_bars(r"| `a\|b` | c\|d |")
+    '| `a|b` | c\\|d |'
+    """
+    return _ROW.sub(lambda row: _SPAN.sub(lambda code: code[0].replace(r"\|", "|"), row[0]), text)
+
+
 def results_of_the_readme() -> str:
     """The section "Results", without its heading."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -79,8 +90,14 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Insert the results of the README, and lead links to files of the repository to their pages."""
     uri = page.file.src_uri
+    markdown = plain_bars(markdown)
     if uri in PAGES:
         return markdown
     inserted = moved(results_of_the_readme(), "README.md", uri) if README_RESULTS in markdown else ""
     parts = [moved(part, f"docs/{uri}", uri) for part in markdown.split(README_RESULTS)]
     return inserted.join(parts)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark code of few characters, which docs/site.css keeps on one line in tables."""
+    return _SHORT.sub(r'<code class="short">\1</code>', html)
