@@ -18,14 +18,8 @@ _ROLE = re.compile(r":(?:class|meth|func|attr|mod):`~?([^`]+)`")
 def as_markdown(text: str) -> str:
     """A docstring with fenced doctests and plain names.
 
-    >>> print(as_markdown("See :meth:`fit`.\\n\\n>>> 1 + 1\\n2\\n").replace("`", "'"))
-    See 'fit'.
-    <BLANKLINE>
-    '''pycon
-    >>> 1 + 1
-    2
-    '''
-    <BLANKLINE>
+    >>> as_markdown("See :meth:`fit`.\\n\\n>>> 1 + 1\\n2\\n")
+    'See `fit`.\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```\\n'
     """
     fenced = _DOCTEST.sub(lambda found: f"{found['indent']}```pycon\n{found[0]}\n{found['indent']}```", text)
     return _ROLE.sub(r"`\1`", fenced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import subprocess
@@ -73,6 +74,14 @@ def test_words_are_spelled_correctly():
     program = Path(sysconfig.get_path("scripts")) / "codespell"
     done = subprocess.run([str(program), *line.split()[1:]], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["docstrings", "site_pages"])
+def test_examples_of_the_hooks_hold(name):
+    """They are outside of the folders whose doctests pytest collects."""
+    failed, attempted = doctest.testmod(script(name))
+    assert attempted >= 1
+    assert failed == 0
 
 
 def test_examples_of_docstrings_are_code(site):
