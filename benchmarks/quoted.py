@@ -13,11 +13,13 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import confidence, labeling, scale
 from benchmarks.few_labels import OURS, THEIRS, Case, Results
+from benchmarks.papers.page import PAPERS, tables
 from benchmarks.readme import LINES, NAMES
 from benchmarks.tables import paired
 
@@ -205,6 +207,7 @@ QUOTES = (
     Quote("why/class-names.md", "few_labels_peers", both_named),
     Quote("why/calibration.md", "confidence calibration", calibrated),
     Quote("why/calibration.md", "confidence scope", rejected),
+    *(Quote(f"papers/{paper}.md", f"papers/page {paper}", partial(tables, paper)) for paper in PAPERS),
 )
 
 

@@ -12,7 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -24,9 +24,10 @@ from benchmarks import multitask, pair_objectives, raw_text
 from benchmarks.few_labels import pool_and_test
 from benchmarks.pair_data import Sizes, write_files
 from benchmarks.papers.studies import UNTRAINED, Line, Run, Scores, Study, Values
-from nearfar.data import Records, limit
+from nearfar.data import Records, limit, read
 
 TEST_ROWS = 500
+ANISOTROPY_TEXTS = 1_000
 SINGLE = "single"
 """The contender of several tasks that trains a model for each."""
 
@@ -84,7 +85,7 @@ def plain(study: Study, run: Run, places: Places) -> tuple[Scores, int]:
     from nearfar.encoding import load
 
     values = study.values(run)
-    settings = argparse.Namespace(source=places.source, limit=run.rows, rows=study.options["test"])
+    settings = argparse.Namespace(source=places.source, limit=run.rows)
     steps = 0
     with tempfile.TemporaryDirectory(prefix="nearfar-papers-") as scratch:
         if values.get(UNTRAINED):
@@ -95,9 +96,30 @@ def plain(study: Study, run: Run, places: Places) -> tuple[Scores, int]:
             out = Path(scratch) / "model"
             summary = trained(study, run, places, out, {"train": "-", "dev": 0}, {"train": rows})
             model, steps = load(out), summary.progress.step
-        scores, space = raw_text.measured(model, settings)
-    found = {"sts": scores.mean, **{name: score.spearman for name, score in scores.sets.items()}}
-    return found | {name: space.report.scores[name] for name in raw_text.MEASURES}, steps
+        return similarity(model, study, places.source), steps  # a model opens its weights when it is first used
+
+
+def similarity(model: Any, study: Study, source: Path) -> Scores:
+    """Spearman's correlation x 100 on the sets of scored pairs, their mean, and the anisotropy of their texts."""
+    from nearfar.encoding import Model
+    from nearfar.evaluation import SuiteSet, embed_table, evaluate_suite
+    from nearfar.evaluation.geometry import anisotropy
+
+    # whatever length a model was trained with, all read the same of a text
+    model = Model(model.model, model.tokenizer, replace(model.card, max_length=raw_text.LENGTH))
+    sets = [SuiteSet(name, scored_pairs(source / name, study.options["test"])) for name in study.options["sets"]]
+    scores = {name: score.spearman for name, score in evaluate_suite(model, sets).sets.items()}
+    texts = list(dict.fromkeys(text for one in sets for side in one.records.texts for text in side))
+    spread = anisotropy(embed_table(model.model, model.tokenize(texts[:ANISOTROPY_TEXTS]), batch_size=64))
+    assert spread is not None
+    return {**scores, "mean": fmean(scores.values()), "anisotropy": spread}
+
+
+@lru_cache(maxsize=8)
+def scored_pairs(folder: Path, rows: int) -> Records:
+    """The test pairs of a set, so many of them, always the same."""
+    records = read(str(folder / "test.jsonl.gz"))
+    return records.take(limit(records, rows, seed=0))
 
 
 def tasks(study: Study, run: Run, places: Places) -> tuple[Scores, int]:
