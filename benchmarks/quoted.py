@@ -95,6 +95,41 @@ def embedding_runs() -> str:
     return markdown(["Rows", "Processor time", "Largest process", "Written"], rows)
 
 
+def amount(value: float, unit: str) -> str:
+    """A size in the unit below a thousand of which it is, to two digits where it is small.
+
+    >>> amount(1544.0, "GB"), amount(9.68, "TB"), amount(97, "GB"), amount(0.4578, "MB")
+    ('1.5 TB', '9.7 TB', '97 GB', '0.5 MB')
+    """
+    if value >= 999.5:
+        value, unit = value / 1000, {"GB": "TB", "MB": "GB", "ms": "s"}[unit]
+    return f"{value:.0f} {unit}" if value >= 9.95 or value == round(value) else f"{value:.1f} {unit}"
+
+
+def scale_plan() -> str:
+    """What ``python -m benchmarks.scale plan`` computes, for corpora of several sizes."""
+    sizes = {"100 million": 1e8, "1 billion": 1e9, "10 billion": 1e10, "100 billion": 1e11}
+    corpora = [scale.Corpus(texts=texts) for texts in sizes.values()]
+    costs = [scale.cost(corpus, scale.Rates()) for corpus in corpora]
+    kinds = list(costs[0].index_gb)
+    cores = f"Hours on {corpora[0].cores} cores"
+    cells: dict[str, Callable[[scale.Cost], str]] = {
+        f"Shards of {corpora[0].rows_per_shard:,} rows": lambda one: f"{one.shards:,}",
+        "Core hours to embed": lambda one: f"{one.core_hours:,.0f}",
+        cores: lambda one: f"{one.hours:.0f}" if one.hours >= 9.95 else f"{one.hours:.1f}",
+        "Texts that are read": lambda one: amount(one.read_gb, "GB"),
+        "Vectors and texts that are written": lambda one: amount(one.vectors_gb, "GB"),
+        "Memory of a worker beside the model": lambda one: amount(one.worker_mb, "MB"),
+        "Lost with a worker, at most": lambda one: f"{one.lost_minutes:.1f} min",
+        "Manifest": lambda one: amount(one.manifest_mb, "MB"),
+        "Lists, and hours of one core to train them": lambda one: f"{one.lists:,}: {one.training_hours:.1f}",
+        "Core hours to assign vectors to lists": lambda one: f"{one.assign_core_hours:,.0f}",
+        f"Index: {', '.join(kinds)}": lambda one: ", ".join(amount(one.index_gb[kind], "GB") for kind in kinds),
+        "A query that searches 32 lists, one core": lambda one: amount(one.query_ms, "ms"),
+    }
+    return markdown(["", *sizes], [[name, *(cell(one) for one in costs)] for name, cell in cells.items()])
+
+
 def unlabeled_texts() -> str:
     """Accuracy with and without unlabeled texts on the same draws, and the change with its standard error."""
     plain, wide = (Results(LINES / f"nearfar-{name}.jsonl").by_case() for name in ("plain", "unlabeled"))
@@ -201,6 +236,7 @@ def rejected() -> str:
 QUOTES = (
     Quote("how-to/label.md", "labeling", labels_saved),
     Quote("how-to/scale.md", "scale", embedding_runs),
+    Quote("why/scale.md", "scale plan", scale_plan),
     Quote("why/unlabeled-texts.md", "few_labels", unlabeled_texts),
     Quote("why/class-names.md", "few_labels", no_labels),
     Quote("why/class-names.md", "few_label_names", wrong_names),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 
@@ -9,7 +10,7 @@ import pytest
 from benchmarks.few_labels import OURS, THEIRS, Results, groups, pairs
 from benchmarks.readme import LINES
 
-from benchmarks import labeling, quoted
+from benchmarks import defaults, labeling, quoted, scale
 
 STUDIES = (quoted.DOCS.parent / "benchmarks" / "STUDIES.md").read_text(encoding="utf-8")
 
@@ -91,5 +92,41 @@ def test_pages_with_tables_that_are_not_generated_state_that_they_are_records(pa
     text = page.read_text(encoding="utf-8")
     others = re.sub(r"<!-- table of .*?<!-- end of table -->", "", text, flags=re.DOTALL)
     figures = re.findall(r"^\|.*\d\.\d.*\|$", others, re.MULTILINE)
-    stated = "a record of experiments in" in text or "`python -m benchmarks.scale plan` computes it" in text
-    assert len(figures) < 2 or stated
+    assert len(figures) < 2 or "a record of experiments in" in text
+
+
+def test_what_the_page_of_scale_concludes_is_what_the_plan_computes():
+    """The sentences below the table, and the rates above it."""
+    page = " ".join((quoted.DOCS / "why" / "scale.md").read_text(encoding="utf-8").split())
+    corpus, rates = scale.Corpus(), scale.Rates()
+    ten, hundred = (scale.cost(scale.Corpus(texts=texts), rates) for texts in (1e10, 1e11))
+    for sentence in (
+        f"{rates.texts:.0f} texts per second and core",
+        f"{corpus.text_bytes:.0f} bytes a text, {corpus.dim} numbers in fp16, {corpus.cores} cores",
+        f"a store that takes {rates.disk / scale.GB} GB/s",
+        f"{ten.hours:.0f} hours on {corpus.cores} cores are a matter of more cores",
+        f"{ten.shards:,} tasks are few for Ray",
+        f"the manifest, {hundred.manifest_mb:.0f} MB of JSON that the driver holds, and {hundred.shards / 1e6:.1f} million",
+        f"A store must take {hundred.vectors_gb / 1000:.0f} TB. {hundred.assign_core_hours:,.0f} core hours go to",
+    ):
+        assert sentence in page, sentence
+
+
+def test_the_scores_of_a_narrow_encoder_are_those_of_the_results():
+    """The column of today's default; the one before it is a record of defaults that are no longer there."""
+    lines = [json.loads(line) for line in (defaults.LINES / "bert-tiny.jsonl").read_text(encoding="utf-8").splitlines()]
+    names = {
+        "Banking77": "banking77",
+        "STS-B": "stsb",
+        "question duplicates": "duplicates",
+        "MPQA": "mpqa",
+        "MRPC": "mrpc",
+    }
+    page = (quoted.DOCS / "why" / "defaults.md").read_text(encoding="utf-8")
+    section = page.partition("## Narrow encoders")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\w -]+) \| ([\w+-]+) \| \d\d\.\d \| (\d\d\.\d) \|$", section, re.MULTILINE)
+    assert len(rows) == 8
+    for data, objective, score in rows:
+        cell = {"data": names[data], "rows": 1000, "objective": objective, "setting": "default", "draw": 0}
+        [found] = [line["score"] for line in lines if cell.items() <= line.items()]
+        assert score == f"{100 * found:.1f}", (data, objective)
