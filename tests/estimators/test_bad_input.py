@@ -94,6 +94,7 @@ def test_settings_are_refused_by_the_name_that_they_have_here(settings, message)
         ({"head": "neighbors"}, {"unlabeled": ["a text"]}, "data.unlabeled .* a neighbors head does not weigh texts"),
         ({"label_names": ["a fruit", "a tool"]}, {}, "label_names is a dictionary of labels and descriptions, a file"),
         ({"label_names": {"frut": "a fruit"}}, {}, "describes 'frut', which is no class .* Did you mean 'fruit'"),
+        ({"label_names": {"fruit": 3}}, {}, "the description of 'fruit' is a string or a list of strings, got 3"),
         ({"columns": {"txt": "a"}}, {}, "columns names 'txt'.*Did you mean 'text'"),
         ({"random_state": "x"}, {}, "random_state is a whole number"),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 import nearfar
 from nearfar.encoding import load
+from nearfar.encoding.predictor import open_predictor
 from nearfar.errors import EncoderError, SettingError
 from nearfar.pipeline import train
 from nearfar.recipe import build_recipe
@@ -85,8 +86,11 @@ def test_the_estimator_rejects(folder: Path) -> None:
     assert sum(label is not None for label in labels[:20]) >= 16
     assert clf.predict(LABELED["text"], reject=0).tolist() == clf.predict(LABELED["text"]).tolist()
     assert clf.typicality(OTHER).max() < 0.05
-    with pytest.raises(SettingError, match="reject is a share of texts from 0 to 1, got 2"):
-        clf.predict(OTHER, reject=2)
+    for level in (2, "0.05", True, float("nan")):
+        with pytest.raises(SettingError, match=f"reject is a share of texts from 0 to 1, got {level!r}"):
+            clf.predict(OTHER, reject=level)
+        with pytest.raises(SettingError, match=f"reject is a share of texts from 0 to 1, got {level!r}"):
+            open_predictor(str(folder)).check_reject(level)
 
 
 def test_a_copy_and_a_reopened_model_reject_the_same(folder: Path, tmp_path: Path) -> None:

@@ -193,6 +193,12 @@ def test_files_of_names(file, text, tmp_path):
         ("names.json", "{", "not valid JSON"),
         ("names.toml", "fruit = 1", "the name of 'fruit' is not text"),
         ("names.toml", "fruit", "names.toml:1: not valid TOML"),
+        ("names.csv", "name,words\nfruit,sweet\n", r"no column .* as the text .*A file of class names has the columns"),
+        (
+            "names.csv",
+            "text,words\nsweet,fruit\n",
+            r"no column .* as the label .*A file of class names has the columns",
+        ),
     ],
 )
 def test_files_that_hold_no_names(file, text, message, tmp_path):

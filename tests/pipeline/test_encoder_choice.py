@@ -120,6 +120,11 @@ def test_nothing_is_chosen_where_there_is_nothing_to_choose(monkeypatch: pytest.
         choose_encoder(recipe("auto"), LABELED)
 
 
+def test_a_comma_alone_names_no_encoder() -> None:
+    with pytest.raises(SettingError, match=r"--encoder , names no encoder; write --encoder NAME,NAME"):
+        choose_encoder(recipe(","), LABELED)
+
+
 def test_encoders_are_compared_on_classes_alone() -> None:
     pairs = {"text_a": ["a", "b", "c"], "text_b": ["d", "e", "f"], "score": [0.1, 0.9, 0.5]}
     with pytest.raises(SettingError, match="texts with one class each, and these are pairs with scores"):

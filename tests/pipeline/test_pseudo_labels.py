@@ -194,6 +194,15 @@ def test_pools_that_cannot_be_used():
         plan_encoder_run(neighbors, rows())
 
 
+@pytest.mark.parametrize("adapt", [False, True])
+def test_unlabeled_texts_in_another_column_are_refused_with_a_remedy_that_helps(adapt, tmp_path):
+    path = tmp_path / "pool.csv"
+    path.write_text("".join(f"{line}\n" for line in ["id,msg", *(f"1,{text}" for text in POOL)]), encoding="utf-8")
+    values = {"train": "memory:train", "unlabeled": str(path), "adapt": adapt}
+    with pytest.raises(DataError, match=r"no column .* as the text .*'msg'\. Give the column the name that it has"):
+        plan_encoder_run(build_recipe({"data": values, "encoder": {"name": "toy"}}, where="test"), rows()["train"])
+
+
 def test_too_few_labeled_texts_decide_nothing(tmp_path):
     messages = Messages()
     few = [next(row for row in LABELED if row[1] == label) for label in WORDS]

@@ -10,7 +10,7 @@ from typing import Any
 
 from nearfar.data import Records
 from nearfar.encoding.model import Model, Prediction, load
-from nearfar.encoding.scope import NO_SCOPE
+from nearfar.encoding.scope import NO_SCOPE, check_level
 from nearfar.encoding.task_model import TaskModel, is_task_model, load_tasks
 from nearfar.errors import MEMORY, DataError, Problem, SettingError
 
@@ -46,8 +46,11 @@ class Predictor:
         return self.typical(texts, batch_size)
 
     def check_reject(self, level: float | None) -> None:
-        """Refuse to reject rows where the head cannot, before anything is computed."""
-        if level is not None and self.typical is None:
+        """Refuse a level that is no share, and to reject rows where the head cannot, before anything is computed."""
+        if level is None:
+            return
+        check_level(level)
+        if self.typical is None:
             raise SettingError(NO_SCOPE)
 
     def texts(self, columns: Columns) -> Any:

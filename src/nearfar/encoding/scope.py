@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -79,6 +81,15 @@ class Scope(nn.Module):
         below = shares[0] * ((values - reference[0]) / spread).clamp(max=0).exp()
         result = torch.where(values < reference[0], below, result)
         return torch.where(values > reference[-1], torch.ones_like(result), result).float()
+
+
+def check_level(level: object) -> None:
+    """Refuse a level of rejection that is no share.
+
+    >>> check_level(0.05)
+    """
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 <= float(level) <= 1:
+        raise SettingError(f"reject is a share of texts from 0 to 1, got {level!r}; try 0.05.")
 
 
 def nearest_center(vectors: Tensor, centers: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -249,8 +249,9 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
         return probabilities[:, self._labels.order], typicality
 
     def _rejecting(self, texts: Any, batch_size: int, level: float) -> NDArray[Any]:
-        if not 0 <= level <= 1:
-            raise SettingError(f"reject is a share of texts from 0 to 1, got {level}; try 0.05.")
+        from nearfar.encoding.scope import check_level
+
+        check_level(level)
         probabilities, typicality = self._typical(texts, batch_size)
         labels: NDArray[Any] = self.classes_[probabilities.argmax(axis=1)].astype(object)
         labels[typicality < level] = None
@@ -432,3 +433,9 @@ class Classifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]  # sciki
                 f"label_names is a dictionary of labels and descriptions, a file, 'auto' or None, "
                 f"got {self.label_names!r}."
             )
+        for label, phrases in self.label_names.items() if isinstance(self.label_names, Mapping) else ():
+            given = [phrases] if isinstance(phrases, str) else phrases
+            if not isinstance(given, Iterable) or not all(isinstance(phrase, str) for phrase in given):
+                raise SettingError(
+                    f"label_names: the description of {label!r} is a string or a list of strings, got {phrases!r}."
+                )

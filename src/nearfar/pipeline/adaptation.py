@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nearfar.data import Records
-from nearfar.errors import MEMORY, SettingError
-from nearfar.pipeline.data import from_here
-from nearfar.pipeline.unlabeled import sample
+from nearfar.errors import MEMORY, DataError, SettingError
+from nearfar.pipeline.data import from_here, remedied
+from nearfar.pipeline.unlabeled import SAME_COLUMN, sample
 from nearfar.recipe import Data, Encoder, Recipe, Training
 from nearfar.recipe.pair_objectives import SimCSE
 from nearfar.seeds import stream
@@ -26,7 +26,10 @@ def domain_of(recipe: Recipe, memory: Mapping[str, object]) -> Records | None:
             "data.adapt (--adapt) trains the encoder on unlabeled texts before the labeled ones: name a file of them "
             "with data.unlabeled (--unlabeled), beside labeled texts."
         )
-    texts, lines, _ = sample(recipe, source, memory)
+    try:
+        texts, lines, _ = sample(recipe, source, memory)
+    except DataError as error:
+        raise remedied(error, SAME_COLUMN) from None
     return Records((texts,), None, None, lines, from_here(source))
 
 

@@ -22,7 +22,7 @@ from nearfar.encoding import Built, tokenize
 from nearfar.errors import DataError, Problem, RecipeError, SettingError, counted, did_you_mean
 from nearfar.evaluation import embed_table
 from nearfar.evaluation.vectors import directions
-from nearfar.pipeline.data import RunData
+from nearfar.pipeline.data import RunData, remedied
 from nearfar.pipeline.defaults import TRAINED, are_few
 from nearfar.recipe import Recipe
 from nearfar.recipe.objectives import Auto
@@ -43,6 +43,7 @@ WORDS, MOST_FREQUENT, LETTERS = 256, 12_000, 4
 FEWEST_WORDS = 64
 """A vocabulary of fewer words has nothing to compare with; the words of the labeled texts take its place."""
 SHOWN = 4
+COLUMNS = 'A file of class names has the columns label and text; or write TOML or JSON: label = "description".'
 _PART = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -113,7 +114,10 @@ def read_names(path: Path) -> Names:
     """The descriptions in a TOML or JSON file, ``label = "description"`` or a list of them, or in rows with labels."""
     where = str(path)
     if path.suffix.lower() not in (".toml", ".json"):
-        records = read(where, Layout(), need="label")
+        try:
+            records = read(where, Layout(), need="label")
+        except DataError as error:
+            raise remedied(error, COLUMNS) from None
         names: dict[str, list[str]] = {}
         for label, text in zip(records.labels or (), records.texts[0], strict=True):
             names.setdefault(label, []).append(text)

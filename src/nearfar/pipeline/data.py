@@ -518,6 +518,18 @@ def from_here(source: str) -> str:
     )
 
 
+def remedied(error: DataError, remedy: str) -> DataError:
+    """The same problems; where the remedy is to name the columns of the labeled texts, this one takes its place.
+
+    Args:
+        error: of another source than the labeled texts.
+        remedy: a sentence.
+    """
+    keys = ("data.text", "data.label")
+    changed = [replace(one, remedy=remedy) if any(key in one.remedy for key in keys) else one for one in error.problems]
+    return DataError(changed)
+
+
 def class_numbers(records: Records, classes: tuple[str, ...], row_type: RowType = RowType.LABELED) -> NDArray[np.int64]:
     """(n,) the number of each row's class, or (n, c) which labels apply to a row that may have several.
 

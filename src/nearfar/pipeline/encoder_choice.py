@@ -94,6 +94,8 @@ def _cached() -> list[str]:
 def choose_encoder(recipe: Recipe, data: object = None) -> EncoderPlan:
     """The plan of a recipe that leaves its encoder open, with the best of the candidates."""
     names = candidates(recipe.encoder.name)
+    if not names and recipe.encoder.name != AUTO:
+        raise SettingError(f"--encoder {recipe.encoder.name} names no encoder; write --encoder NAME,NAME.")
     if not names:
         raise SettingError(
             "--encoder auto compares encoders that are installed or in the Hub's cache, and there is none; name some: "

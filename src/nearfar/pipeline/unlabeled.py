@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nearfar.data import Layout, Records, Stream, read_memory
 from nearfar.errors import DataError, Problem, counted
 from nearfar.evaluation.vectors import side_at_once
-from nearfar.pipeline.data import from_here
+from nearfar.pipeline.data import from_here, remedied
 from nearfar.recipe import Recipe
 from nearfar.seeds import generator
 
@@ -20,6 +20,7 @@ MOST_BESIDE = 2_000
 """The same where there are labeled texts beside them, so that several models are to label them."""
 FEWEST_BESIDE = 50
 """Fewer unlabeled texts have no neighbors that could agree."""
+SAME_COLUMN = "Give the column the name that it has in the labeled data, or write a text file with a text a line."
 WINDOW = 4_096
 """Rows in memory at a time beside those that are drawn."""
 NEIGHBORS = 10
@@ -31,7 +32,10 @@ def pool_of(recipe: Recipe, memory: Mapping[str, object], labeled: Records) -> R
     source = recipe.data.unlabeled
     if isinstance(source, bool):
         return None
-    texts, lines, _ = sample(recipe, source, memory, MOST_BESIDE)
+    try:
+        texts, lines, _ = sample(recipe, source, memory, MOST_BESIDE)
+    except DataError as error:
+        raise remedied(error, SAME_COLUMN) from None
     known = set(labeled.normalized_texts())
     pool = Records((texts,), None, None, lines, from_here(source))
     pool = pool.take([row for row, key in enumerate(pool.normalized_texts()) if key not in known])
