@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -18,6 +19,33 @@ from nearfar.errors import OutputError
 
 ABANDONED = 60.0
 """Seconds after which a temporary file that no process has locked is one of a killed process."""
+REMOTE = re.compile(r"[a-z][a-z0-9+.-]+:/")
+"""How the name of a file in an object store begins; a path has one of its two slashes only."""
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is a URI.
+
+    >>> is_remote("s3://bucket/texts"), is_remote("data/texts"), is_remote("hub:owner/name")
+    (True, False, False)
+    """
+    return REMOTE.match(name) is not None
+
+
+def uri(name: str) -> str:
+    """A URI with both of its slashes.
+
+    >>> uri("s3:/bucket/texts")
+    's3://bucket/texts'
+    """
+    return re.sub(r":/+", "://", name, count=1)
+
+
+def refuse_remote(out: Path | str) -> None:
+    """Refuse an output that is no file or folder on a disk: a folder called ``s3:`` would be made."""
+    if is_remote(str(out)):
+        remedy = "Choose a name on a disk, and copy it afterwards."
+        raise OutputError(f"{uri(str(out))}: this command writes to a disk only. {remedy}")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import nearfar
 from nearfar.cli import main
 
 DOCUMENTS = [
@@ -176,6 +177,31 @@ class Terminal:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["index", "toy", "corpus.jsonl", "--out", "s3://bucket/index"], "this command writes to a disk only"),
+        (["index", "vectors/", "--out", "gs://bucket/index"], "this command writes to a disk only"),
+        (["mine", "toy", "pairs.csv", "--out", "s3://bucket/mined.jsonl"], "this command writes to a disk only"),
+        (["search", "toy", "s3://bucket/index", "order"], "this command reads files on a disk only"),
+        (["train", "s3://bucket/pairs.csv", "--encoder", "toy"], "this command reads files on a disk only"),
+        (["search", "s3://bucket/model", "corpus.jsonl", "order"], "models are opened from a disk or from the hub"),
+    ],
+)
+def test_object_stores_are_refused_where_only_disks_are_used(words: list[str], message: str):
+    """In one line, and no folder called s3: is made."""
+    if "vectors/" in words:
+        nearfar.embed_files("toy", "corpus.jsonl", "vectors", text="doc", workers=1)
+    Path("pairs.csv").write_text("text_a,text_b\na red apple,an apple\na saw,a tool\n")
+    before = {*os.listdir()}
+    code, out, errors = call(*words)
+    assert (code, out) == (1, "")
+    (line,) = errors.splitlines()
+    assert line.startswith(("error: s3://bucket/", "error: gs://bucket/"))
+    assert message in line
+    assert {*os.listdir()} == before
+
+
 def test_a_terminal_asks_for_queries_until_it_is_left():
     call("index", "toy", "corpus.jsonl", "--out", "index")
     terminal = Terminal("search", "toy", "index", "--top", "2")

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nearfar.errors import OutputError, SettingError, did_you_mean
-from nearfar.files import atomic
+from nearfar.files import atomic, refuse_remote
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,6 +152,7 @@ def check_target(out: str, *, overwrite: bool) -> None:
     """Refuse an output that cannot be written, before the work."""
     if out == "-":
         return
+    refuse_remote(out)
     path = Path(out)
     if path.is_dir():
         raise OutputError(f"{out}: this is a folder; give the name of a file.")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def is_sharded(source: str, out: str) -> bool:
     """Whether a command is about many files or shards; refuses many files without a folder for them."""
-    from nearfar.shards.storage import is_pattern, is_remote
+    from nearfar.files import is_remote
+    from nearfar.shards.storage import is_pattern
 
     if out.endswith("/") or is_remote(out):
         return True

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from nearfar.errors import MEMORY, DataError, Problem, did_you_mean
+from nearfar.files import is_remote, uri
 
 Format = Literal["csv", "tsv", "jsonl", "json", "txt", "parquet", "xlsx", "folder", "hub", "stdin"]
 
@@ -154,6 +155,9 @@ def _stat(source: str, name: str, base: Path | None) -> tuple[Path, int | None]:
 
 
 def _missing(source: str, path: Path) -> DataError:
+    if is_remote(source):
+        remedy = "Copy the file to a disk; nearfar embed and predict with --out FOLDER/ read object stores."
+        return _error(uri(source), "this command reads files on a disk only", remedy)
     folder = path.parent
     try:
         names = sorted(os.listdir(folder))

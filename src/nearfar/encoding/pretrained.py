@@ -24,7 +24,7 @@ from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.hub import download, first_line
 from nearfar.encoding.inspection import inspect
 from nearfar.errors import EncoderError, SettingError, did_you_mean
-from nearfar.files import sha256_of
+from nearfar.files import is_remote, sha256_of
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -117,6 +117,8 @@ def find(name: str, *, token: str | None = None) -> Source:
         return _described(name, folder)
     if os.path.isfile(folder):
         raise EncoderError(f"{name}: this is a file; give the folder of an encoder, or its id on the hub.")
+    if is_remote(name):
+        raise EncoderError(f"{name}: models are opened from a disk or from the hub; copy the folder to a disk.")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise EncoderError(f"{name}: there is no such folder.{did_you_mean(folder.name, _neighbors(folder))}")
     if not name.strip() or any(sign.isspace() for sign in name):

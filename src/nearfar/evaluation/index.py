@@ -20,7 +20,7 @@ from nearfar.encoding import Model
 from nearfar.encoding.vectors import fingerprint
 from nearfar.errors import DataError, OutputError, Problem
 from nearfar.evaluation.search import Progress, Ranked, top_documents
-from nearfar.files import atomic_folder, check_writable, existing_parent, sha256_of, unwritable
+from nearfar.files import atomic_folder, check_writable, existing_parent, refuse_remote, sha256_of, unwritable
 from nearfar.shapes import expect
 
 FORMAT = 1
@@ -144,6 +144,7 @@ def is_index(path: Path) -> bool:
 
 def check_folder(path: Path, *, overwrite: bool) -> None:
     """Refuse a place that cannot take an index; only an index is replaced."""
+    refuse_remote(path)
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: this is a file; give a folder for the index.")
     if path.is_dir() and any(path.iterdir()):

@@ -15,7 +15,7 @@ from nearfar.encoding.model_folder import CARD, EXTRAS, HEADS, README
 from nearfar.encoding.pretrained import STAGING
 from nearfar.errors import CheckpointError, OutputError
 from nearfar.evaluation import MultiLabelReport, PairReport, Report
-from nearfar.files import check_writable, existing_parent, free_bytes, remove
+from nearfar.files import check_writable, existing_parent, free_bytes, refuse_remote, remove
 from nearfar.training import LossModule, Progress, Scores
 from nearfar.training.pcgrad import Conflicts, PairConflicts
 
@@ -129,6 +129,7 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
     Nothing is changed yet: what is to be replaced goes only when the run is sure to begin. Files and folders that the
     run ``reads`` are not replaced; whatever else is among them is passed over.
     """
+    refuse_remote(out)
     try:
         no_folder, filled = out.exists() and not out.is_dir(), out.is_dir() and bool(_names(out))
     except OSError as cause:

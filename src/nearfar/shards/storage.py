@@ -15,24 +15,13 @@ from typing import Any
 
 from nearfar.data.sources import format_of
 from nearfar.errors import DataError, OutputError, Problem, SettingError
-from nearfar.files import flush, is_full
+from nearfar.files import flush, is_full, is_remote
 
-REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
-"""How the name of a file in an object store begins."""
 WILD = re.compile(r"[*?\[]")
 PATIENCE = timedelta(seconds=15)
 """How long a store of gs:// is tried to be reached."""
 TEMPORARY = ".new-"
 """Part of the name of a file that is being written."""
-
-
-def is_remote(name: str) -> bool:
-    """Whether a name is a URI.
-
-    >>> is_remote("s3://bucket/texts"), is_remote("data/texts"), is_remote("hub:owner/name")
-    (True, False, False)
-    """
-    return REMOTE.match(name) is not None
 
 
 def is_pattern(name: str) -> bool:
