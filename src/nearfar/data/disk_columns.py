@@ -29,7 +29,7 @@ BATCH_BYTES = 4_000_000
 """A batch of the file has at most so many rows, and about so many bytes."""
 SORTED = 1_000_000
 """Rows of a sort that are looked at together."""
-MAPPED = 64_000_000
+MAPPED = 16_000_000
 """Bytes that are read through a memory map before its pages are given back."""
 
 

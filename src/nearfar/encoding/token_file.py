@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar.files import scratch_errors, scratch_file
 
-TEXTS = 1_024
+TEXTS = 256
 """Texts that are read before the pages of the memory map are given back; each may have touched 64 kB of them."""
 
 
