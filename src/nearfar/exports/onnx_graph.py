@@ -24,6 +24,7 @@ from nearfar.errors import EncoderError, SettingError
 from nearfar.exports.exported_model import EMBEDDING, FORMAT, INPUTS, TOKENIZER
 from nearfar.exports.heads import ExportedCard, ExportedHead, Kind, LabelType, Reads
 from nearfar.exports.onnx_model import FILE, METADATA
+from nearfar.exports.runtimes import import_onnxruntime
 from nearfar.exports.sums import write_sums
 from nearfar.files import atomic_folder
 
@@ -176,6 +177,8 @@ def _quantized(proto: ModelProto, folder: Path) -> ModelProto:
     the first two feed-forward blocks, whose inputs have the largest outliers, stay as they are.
     """
     import onnx
+
+    import_onnxruntime()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source, target = folder / "fp32.onnx", folder / "int8.onnx"

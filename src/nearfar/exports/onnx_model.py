@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nearfar.errors import EncoderError, SettingError
 from nearfar.exports.exported_model import EMBEDDING, TOKENIZER, GraphModel, read_card
 from nearfar.exports.heads import ExportedCard
+from nearfar.exports.runtimes import import_onnxruntime
 from nearfar.exports.sums import check_sums
 
 FILE = "model.onnx"
@@ -47,8 +48,7 @@ def _open_session(path: Path, threads: int | None) -> Any:
         raise EncoderError(f"{path}: there is no such file; 'nearfar export MODEL --to onnx --out DIR' writes one.")
     if importlib.util.find_spec("onnxruntime") is None:
         raise SettingError("ONNX models need onnxruntime, which is not installed: pip install onnxruntime.")
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what is wrong is said once, below
     if threads is not None:

@@ -14,6 +14,7 @@ from nearfar.exports.heads import LabelType
 from nearfar.exports.onnx_graph import export_onnx, quiet, require
 from nearfar.exports.onnx_model import OnnxModel
 from nearfar.exports.openvino_model import FILE
+from nearfar.exports.runtimes import import_openvino
 from nearfar.exports.sums import write_sums
 from nearfar.files import atomic_folder
 
@@ -23,8 +24,7 @@ def export_openvino(
 ) -> None:
     """Write a folder with the graph, its description and the tokenizer; a folder that is there is replaced."""
     require("onnx", "onnxscript", "onnxruntime", "openvino")
-    import openvino
-
+    openvino = import_openvino()
     with tempfile.TemporaryDirectory() as temporary, atomic_folder(out, out.with_name(f".{out.name}-export")) as folder:
         first = Path(temporary) / "onnx"
         export_onnx(model, first, tasks=tasks, label_type=label_type, int8=int8)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nearfar.errors import EncoderError, SettingError
 from nearfar.exports.exported_model import CARD, EMBEDDING, TOKENIZER, GraphModel, read_card_file
+from nearfar.exports.runtimes import import_openvino
 from nearfar.exports.sums import check_sums
 
 FILE = "openvino_model.xml"
@@ -44,8 +45,7 @@ class OpenVinoModel(GraphModel):
 def _compiled(path: Path) -> Any:
     if importlib.util.find_spec("openvino") is None:
         raise SettingError("this model needs openvino, which is not installed: pip install openvino.")
-    import openvino
-
+    openvino = import_openvino()
     try:
         # one kind of arithmetic everywhere: OpenVINO would compute in bf16 where the processor has it
         return openvino.Core().compile_model(os.fspath(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
