@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from benchmarks.comparisons import COMPARISONS
-from benchmarks.few_labels import Case, Pair
+from benchmarks.few_labels import Case, Pair, Results
 
 from benchmarks import embedding_map, readme
 
@@ -48,10 +48,22 @@ def test_the_table_counts_draws_by_size():
     table = readme.few_labels([pair(0.6, 0.5), pair(0.4, 0.5), pair(0.7, 0.7, n=16), pair(0.9, 0.7, n=16, data="trec")])
     rows = [line for line in table.splitlines() if line.startswith("| ")]
     assert rows[1].startswith("| 8 | 2 | 50.0 | 50.0 | +0.0 (")
-    assert rows[1].endswith("| 1, 0, 1 | `--n 8` |")
+    assert rows[1].endswith("| 1, 0, 1 | `--n 8 --names none` |")
     assert rows[2].startswith("| 16 | 2 | 80.0 | 70.0 | +10.0 (")
     assert rows[3].startswith("| all | 4 | 65.0 | 60.0 | +5.0 (")
     assert "the same draws of TREC and CR:" in " ".join(table.split())
+
+
+def test_draws_are_those_of_the_present_default_once_all_of_them_are_measured(tmp_path):
+    present, older = Results(tmp_path / "present.jsonl"), Results(tmp_path / "older.jsonl")
+    for seed in (0, 1):
+        older.add({"data": "cr", "n": 8, "seed": seed})
+    present.add({"data": "cr", "n": 8, "seed": 0})
+    assert readme.unnamed(present, older) is older
+    present.add({"data": "imdb", "n": 8, "seed": 0})
+    assert readme.unnamed(present, older) is older
+    present.add({"data": "cr", "n": 8, "seed": 1})
+    assert readme.unnamed(present, older) is present
 
 
 def test_class_names_are_compared_on_the_draws_that_have_both():
