@@ -20,6 +20,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nearfar.shards.run import Options
 
 RATES = Path(__file__).with_name("scale-rates.json")
 GB = 1e9
@@ -267,12 +271,12 @@ class Turn:
     """Texts in a second of the processor, of this process; 0 where others computed."""
 
 
-def turn(way: str, files: Sequence[Path], out: Path, rows_per_shard: int) -> Turn:
+def turn(way: str, files: Sequence[Path], out: Path, options: Options) -> Turn:
     """Embed all files: ``plain`` reads each and saves a .npy file for every ``rows_per_shard`` texts; or by workers."""
     from nearfar.encoding import load
     from nearfar.encoding.formats import use_precision
     from nearfar.shards.executors import LocalExecutor
-    from nearfar.shards.run import Options, run_files
+    from nearfar.shards.run import run_files
 
     done: list[tuple[int, float, float]] = []  # texts, seconds, seconds of the processor
 
@@ -280,7 +284,7 @@ def turn(way: str, files: Sequence[Path], out: Path, rows_per_shard: int) -> Tur
         done.append((texts, time.perf_counter(), time.process_time()))
 
     shutil.rmtree(out, ignore_errors=True)
-    workers = 1
+    workers, rows_per_shard = 1, options.rows_per_shard
     if way == "plain":
         import numpy as np
         import pyarrow.parquet as pq
@@ -297,7 +301,6 @@ def turn(way: str, files: Sequence[Path], out: Path, rows_per_shard: int) -> Tur
                 note(texts)
     else:
         workers = int(way)
-        options = Options(rows_per_shard=rows_per_shard)
         names = [str(file) for file in files]
         run_files("embed", "toy", names, str(out), options, LocalExecutor(workers), report=lambda some, _: note(some))
         done = [each for each in done if each[0]]
@@ -306,7 +309,7 @@ def turn(way: str, files: Sequence[Path], out: Path, rows_per_shard: int) -> Tur
     return Turn(texts / (last[1] - first[1]), texts / (last[2] - first[2]) if workers == 1 else 0.0)
 
 
-def speed(rows: int, rows_per_shard: int, turns: int, folder: Path) -> list[str]:
+def speed(rows: int, options: Options, turns: int, folder: Path) -> list[str]:
     """A table of medians: a plain loop, one worker, two workers."""
     from statistics import median
 
@@ -320,7 +323,7 @@ def speed(rows: int, rows_per_shard: int, turns: int, folder: Path) -> list[str]
     taken: dict[str, list[Turn]] = {"plain": [], "1": [], "2": []}
     for _ in range(turns):
         for way, every in taken.items():
-            every.append(turn(way, files, folder / "speed-out", rows_per_shard))
+            every.append(turn(way, files, folder / "speed-out", options))
             print(
                 f"{way}: {every[-1].rate:,.0f} texts/s, {every[-1].core_rate:,.0f} a second of the processor",
                 flush=True,
@@ -348,6 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     compared = verbs.add_parser("speed")
     compared.add_argument("--rows", type=float, default=262_144)
     compared.add_argument("--rows-per-shard", type=int, default=8_192)
+    compared.add_argument("--format", choices=["parquet", "npy"], default="parquet", help="of shards; npy as the loop")
     compared.add_argument("--turns", type=int, default=5)
     compared.add_argument("--folder", type=Path, default=Path("scale-runs"))
     plan = verbs.add_parser("plan")
@@ -364,7 +368,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n".join(limits(corpus, rates)))
         return
     if given.verb == "speed":
-        print("\n".join(speed(int(given.rows), given.rows_per_shard, given.turns, given.folder)))
+        from nearfar.shards.run import Options
+
+        options = Options(rows_per_shard=given.rows_per_shard, file_format=given.format)
+        print("\n".join(speed(int(given.rows), options, given.turns, given.folder)))
         return
     known = [Run(**each) for each in json.loads(RATES.read_text())] if RATES.exists() else []
     if given.verb == "measure":

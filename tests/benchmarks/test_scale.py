@@ -47,9 +47,12 @@ def test_texts_are_written_and_the_plan_is_printed(tmp_path, capsys):
     assert "shards" in printed
 
 
-def test_shards_are_compared_with_a_plain_loop(tmp_path, capsys):
+@pytest.mark.parametrize("form", ["parquet", "npy"])
+def test_shards_are_compared_with_a_plain_loop(tmp_path, capsys, form):
     """By their rates once they are at work."""
-    main(["speed", "--rows", "400", "--rows-per-shard", "20", "--turns", "1", "--folder", str(tmp_path)])
+    words = ["speed", "--rows", "400", "--rows-per-shard", "20", "--turns", "1", "--format", form]
+    main([*words, "--folder", str(tmp_path)])
+    assert len(list((tmp_path / "speed-out").glob(f"shard-*.{form}"))) == 20
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines[:3]] == ["plain", "1", "2"]
     assert lines[3].startswith("| Plain loop | One worker |")
