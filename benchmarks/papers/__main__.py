@@ -19,20 +19,20 @@ from pathlib import Path
 from benchmarks.bench import ROOT
 from benchmarks.compare import DATA
 from benchmarks.few_labels import Results
-from benchmarks.papers.studies import LINES, Known, Line, Run, all_studies, pending
+from benchmarks.papers.studies import ALL, LINES, Known, Line, Part, Run, all_studies, pending
 from benchmarks.turns import tell
 
 MODELS = ROOT.parent / "shared" / "models"
 
 
 def drive(
-    known: Known, measured: Callable[[Run], Line], *, seconds: float = float("inf"), contenders: Sequence[str] = (),
-    encoders: Sequence[str] = (), runs: int | None = None,
+    known: Known, measured: Callable[[Run], Line], *, part: Part = ALL, seconds: float = float("inf"),
+    runs: int | None = None,
 ) -> int:  # fmt: skip
     """Measure what is missing, for so long or so many runs; returns how many failed."""
     began, failed, done = time.monotonic(), set[Run](), 0
     while time.monotonic() - began < seconds and (runs is None or done < runs):
-        run = next((run for run in pending(known, contenders, encoders) if run not in failed), None)
+        run = next((run for run in pending(known, part) if run not in failed), None)
         if run is None:
             break
         done += 1
@@ -57,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--runs", type=int, help="begin no more than so many runs of each study")
     made.add_argument("--contender", action="append", default=[], help="one contender; repeatable")
     made.add_argument("--encoder", action="append", default=[], help="one encoder; repeatable")
+    made.add_argument("--rows", type=int, action="append", default=[], help="one number of training rows; repeatable")
+    made.add_argument("--seeds", type=int, help="only the first so many seeds of each study")
     made.add_argument("--source", type=Path, default=DATA, metavar="FOLDER", help="holds the data sets")
     made.add_argument("--models", type=Path, default=MODELS, metavar="FOLDER", help="holds the encoders")
     made.add_argument("--results", type=Path, default=LINES, metavar="FOLDER", help="one file of lines for each study")
@@ -81,9 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = {
         name: Known(studies[name], Results(options.results / f"{name}.jsonl")) for name in options.names or studies
     }
+    part = Part(contenders=options.contender, encoders=options.encoder, rows=options.rows, seeds=options.seeds)
     if options.what == "list":
         for name, each in known.items():
-            missing = sum(1 for _ in pending(each))
+            missing = sum(1 for _ in pending(each, part))
             print(f"{name}: {len(each.scores):,} runs there, {missing:,} known to be missing; {each.study.title}")
         return 0
     from benchmarks.papers.measures import Places, measure
@@ -91,8 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     places, failed, ends = Places(options.source, options.models), 0, time.monotonic() + 60 * options.minutes
     for each in known.values():
         failed += drive(
-            each, lambda run, study=each.study: measure(study, run, places), seconds=ends - time.monotonic(),
-            contenders=options.contender, encoders=options.encoder, runs=options.runs,
+            each, lambda run, study=each.study: measure(study, run, places), part=part,
+            seconds=ends - time.monotonic(), runs=options.runs,
         )  # fmt: skip
     return int(failed > 0)
 

@@ -204,17 +204,32 @@ class Known:
         return None if point is None else self.get(run._replace(point=point))
 
 
-def pending(known: Known, contenders: Sequence[str] = (), encoders: Sequence[str] = ()) -> Iterator[Run]:
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Which runs of a study; unset: all."""
+
+    contenders: Sequence[str] = ()
+    encoders: Sequence[str] = ()
+    rows: Sequence[int] = ()
+    seeds: int | None = None
+    """The first so many seeds."""
+
+
+ALL = Part()
+
+
+def pending(known: Known, part: Part = ALL) -> Iterator[Run]:
     """The runs that are missing, as far as they are known: for each encoder and size the search, then seed by seed."""
     study = known.study
-    names = [name for name in study.contenders if not contenders or name in contenders]
-    for encoder, rows in product([name for name in study.encoders if not encoders or name in encoders], study.rows):
+    names = [name for name in study.contenders if not part.contenders or name in part.contenders]
+    encoders = [name for name in study.encoders if not part.encoders or name in part.encoders]
+    for encoder, rows in product(encoders, [rows for rows in study.rows if not part.rows or rows in part.rows]):
         for contender, data in product(names, study.data):
             for point in range(study.points(contender) if study.points(contender) > 1 else 0):
                 run = Run(encoder, data, rows, contender, SEARCH, point)
                 if known.get(run) is None:
                     yield run
-        for seed in (SEARCH, *study.seeds):
+        for seed in (SEARCH, *study.seeds[: part.seeds]):
             for data, contender in product(study.data, names):
                 if seed not in study.seeds_of(contender):
                     continue

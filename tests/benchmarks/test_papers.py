@@ -11,7 +11,7 @@ import torch
 from benchmarks.few_labels import Results
 from benchmarks.papers import page, reweighted, studies
 from benchmarks.papers.__main__ import drive, main
-from benchmarks.papers.studies import SEARCH, Known, Run, laid_over, pending
+from benchmarks.papers.studies import SEARCH, Known, Part, Run, laid_over, pending
 from benchmarks.papers.verdicts import CONFIRMED, CONTROL, NOT_CONFIRMED, NOT_RUN, UNKNOWN, judge, verdict
 
 from nearfar.experiments.statistics import corrected_t_test
@@ -52,6 +52,7 @@ data = ["one"]
 gain = 1.0
 published = "no figure"
 """
+SMALL = Part(encoders=["small"])
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_the_search_comes_first_and_every_run_once(known):
         runs.append(run)
         return scored(by_point)(run)
 
-    assert drive(known, measured, encoders=["small"]) == 0
+    assert drive(known, measured, part=SMALL) == 0
     assert len(runs) == len(set(runs))
     searched = runs[:12]
     assert {run.contender for run in searched} == {"plain", "new"}
@@ -100,11 +101,11 @@ def test_the_search_comes_first_and_every_run_once(known):
     assert len(judged) == 2 * 2 * 3
     assert sum(run.contender == "rare" for run in runs) == 3
     assert [run.seed for run in runs if run.contender == "before"] == [SEARCH] * 3
-    assert list(pending(known, encoders=["small"])) == []
+    assert list(pending(known, part=SMALL)) == []
 
 
 def test_the_point_of_a_data_set_is_chosen_on_the_others(known):
-    drive(known, scored(by_point), encoders=["small"])
+    drive(known, scored(by_point), part=SMALL)
     assert known.chosen(Run("small", "one", 20, "new", 1)) == 1  # two and three gain by it
     assert known.chosen(Run("small", "two", 20, "new", 1)) == 0  # one loses as much as three gains
     assert known.chosen(Run("small:random", "one", 20, "new", 1)) is None
@@ -117,23 +118,31 @@ def test_what_is_there_is_not_run_again_and_a_failure_loses_no_other_run(known, 
             raise RuntimeError("no memory left")
         return scored(by_point)(run)
 
-    assert drive(known, failing, encoders=["small"], runs=5) == 0
+    assert drive(known, failing, part=SMALL, runs=5) == 0
     again = Known(known.study, Results(folder / "made.jsonl"))
     assert len(again.scores) == 5
-    assert drive(again, failing, encoders=["small"]) == 1
+    assert drive(again, failing, part=SMALL) == 1
     last = Known(known.study, Results(folder / "made.jsonl"))
-    (left,) = pending(last, encoders=["small"])
+    (left,) = pending(last, part=SMALL)
     assert (left.contender, left.data) == ("rare", "two")
-    assert drive(last, scored(by_point), encoders=["small"], seconds=0) == 0
-    assert list(pending(last, encoders=["small"])) == [left]
+    assert drive(last, scored(by_point), part=SMALL, seconds=0) == 0
+    assert list(pending(last, part=SMALL)) == [left]
+
+
+def test_a_part_of_a_study_is_run(known):
+    drive(known, scored(by_point), part=Part(encoders=["small"], contenders=["plain", "rare"], seeds=1))
+    runs = {run for run, _ in known.scores}
+    assert {(run.encoder, run.contender) for run in runs} == {("small", "plain"), ("small", "rare")}
+    assert {run.seed for run in runs} == {SEARCH, 1}
+    assert not list(pending(known, Part(rows=[100])))
 
 
 def test_a_changed_study_has_new_runs_and_a_claim_changes_none(known, folder):
-    drive(known, scored(by_point), encoders=["small"])
+    drive(known, scored(by_point), part=SMALL)
     results = Results(folder / "made.jsonl")
-    assert not list(pending(Known(replace(known.study, claims=()), results), encoders=["small"]))
+    assert not list(pending(Known(replace(known.study, claims=()), results), part=SMALL))
     longer = replace(known.study, recipe={"training": {"epochs": 9}})
-    assert len(list(pending(Known(longer, results), encoders=["small"]))) == 12 + 3 + 3  # before the search is done
+    assert len(list(pending(Known(longer, results), part=SMALL))) == 12 + 3 + 3  # before the search is done
 
 
 @pytest.mark.parametrize(
