@@ -76,6 +76,7 @@ kept = {path.name: path.stat().st_mtime_ns for path in (folder / "killed").glob(
 searching = start("search", "toy", f"{folder / 'index'}", "parcel letter 3", "--top", "3")
 finish("killed", embed("killed"))
 finish("search", searching)
+finish("index", start("index", f"{folder / 'killed'}", "--out", f"{folder / 'index-on-ray'}", "--rows-per-part", "6000"))
 same = sum((folder / "killed" / name).stat().st_mtime_ns == at for name, at in kept.items())
 
 # a worker, a node and the driver while the texts of nearfar mine are embedded
@@ -141,7 +142,7 @@ def test_lost_workers_nodes_and_drivers_change_no_byte(tmp_path):
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout.splitlines()[-1])
     said = report["said"]
-    for name in ("lost", "killed", "search", "mined"):
+    for name in ("lost", "killed", "search", "index", "mined"):
         assert said[name][0] == 0, said[name]
     alone = contents(tmp_path / "alone")
     assert contents(tmp_path / "lost") == alone
@@ -156,6 +157,8 @@ def test_lost_workers_nodes_and_drivers_change_no_byte(tmp_path):
     assert one == other
     assert "continuing: " in said["mined"][2]
     assert report["again"] >= report["mined"]
+    for path in (tmp_path / "index").glob("part-*"):
+        assert (tmp_path / "index-on-ray" / path.name).read_bytes() == path.read_bytes()
     model = nearfar.load("toy")
     hits = model.search("parcel letter 3", ShardedIndex.load(tmp_path / "index"), top=3)[0]
     assert [result["doc"] for result in json.loads(said["search"][1])["results"]] == [hit.text for hit in hits]
