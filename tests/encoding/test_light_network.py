@@ -17,6 +17,7 @@ from nearfar.encoding.light_network import LightNetwork
 from nearfar.encoding.light_tokenizer import LightTokenizer
 from nearfar.encoding.model import Model
 from nearfar.encoding.pretrained import build
+from nearfar.encoding.tokens import encode_all
 from nearfar.errors import EncoderError
 
 TEXTS = ["a text", "", "another one, somewhat longer than the first!", "two [SEP] Words", "x " * 100]
@@ -45,6 +46,10 @@ def test_texts_have_the_same_vectors_as_with_transformers(tiny, tmp_path, family
     light, whole = load(folder), opened_by_transformers(folder)
     assert isinstance(light.model._held, LightNetwork)
     before = light.embed(TEXTS)
+    np.testing.assert_array_equal(light.tokenize(TEXTS).ids, whole.tokenize(TEXTS).ids)
+    for special in (True, False):
+        assert isinstance(light.reader, LightTokenizer)
+        assert encode_all(light.reader, TEXTS, special=special) == encode_all(whole.tokenizer, TEXTS, special=special)
     np.testing.assert_array_equal(light.tokenize(TEXTS).ids, whole.tokenize(TEXTS).ids)
     np.testing.assert_allclose(before, whole.embed(TEXTS), atol=1e-6)
     network = AutoModel.from_pretrained(folder).eval()

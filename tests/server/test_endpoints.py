@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,20 @@ def test_tokens_have_places(classes):
     assert row[0] == {"id": 2, "text": "[CLS]", "special": True, "start": None, "stop": None}
     assert "".join("a saw"[token["start"] : token["stop"]] for token in row[1:-1]) == "asaw"
     assert ask(classes, "/tokenize", inputs=["a saw"], add_special_tokens=False) == [row[1:-1]]
+
+
+@pytest.mark.parametrize("kind", ["classes", "tasks"])
+def test_a_folder_that_is_written_over_does_not_change_the_model_in_memory(kind, folders, tmp_path):
+    """Files that are copied over others keep their place on the disk; a mapped one would change, or end the process."""
+    folder = shutil.copytree(folders[kind], tmp_path / "model")
+    body = {"inputs": TEXTS, **({"task": "things"} if kind == "tasks" else {})}
+    with client_of(str(folder), watch=0) as client:
+        for path in folder.rglob("*.safetensors"):  # before the weights have been used
+            with path.open("r+b") as file:
+                file.write(bytes(path.stat().st_size))
+        answer = ask(client, "/predict", **body)
+    with client_of(folders[kind]) as client:
+        assert answer == ask(client, "/predict", **body)
 
 
 NOT_TEXT = {"inputs": [1]}

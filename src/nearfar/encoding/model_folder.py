@@ -121,8 +121,8 @@ def save(
         limit, tokenizer.model_max_length = tokenizer.model_max_length, card.max_length  # for other libraries
         tokenizer.save_pretrained(staging)
         tokenizer.model_max_length = limit
-    if card.labels is not None and not card.native:
-        _name_no_classes(staging / "config.json")
+    if not card.native:
+        name_no_classes(staging / "config.json")
     if extras := _extras(model, objective or {}):
         save_tensors(extras, staging / EXTRAS)
     write_sentence_transformers(staging, model, card)
@@ -164,8 +164,8 @@ def update(folder: Path, model: TextModel, card: Card, *, readme: str) -> None:
         write_atomic(folder / CARD, _json(asdict(card)), folder / f".{CARD}")
 
 
-def _name_no_classes(path: Path) -> None:
-    """Leave a classifier whose head transformers does not know without classes there.
+def name_no_classes(path: Path) -> None:
+    """Leave a model without a class head of transformers' own without classes there.
 
     Otherwise ``pipeline("text-classification")`` would draw a head at random and give its labels with a warning only;
     without classes it fails.
@@ -239,7 +239,8 @@ def read_extras(folder: Path, prefix: str) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118 - not a dict
-            return {name.removeprefix(f"{prefix}."): file.get_tensor(name) for name in names}
+            # a copy: the tensors are the mapped file, whose weights change when it is written again
+            return {name.removeprefix(f"{prefix}."): file.get_tensor(name).clone() for name in names}
     except (OSError, SafetensorError) as cause:
         raise EncoderError(f"{path}: these weights cannot be read ({cause}). Is the folder complete?") from cause
 

@@ -465,6 +465,8 @@ def from_checkpoint(auto: Any, source: Source, config: Any, **settings: Any) -> 
         network, report = auto.from_pretrained(
             source.location, config=config, output_loading_info=True, **safe, **settings
         )
+    for weights in (*network.parameters(), *network.buffers()):
+        weights.data = weights.data.clone()  # they are the mapped file, and change when it is written over
     return network, report
 
 

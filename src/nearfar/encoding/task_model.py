@@ -323,7 +323,7 @@ def load_tasks(name: str | Path, model: Model | None = None) -> TaskModel:
             raise ValueError("its tasks have no names of their own")
         with torch.device("meta"):  # nothing is allocated for what the file does not hold
             network = TaskNetwork(model.model, cards, shared=bool(model.card.task["shared_layer"]))
-        tensors = {key: value for key, value in load_file(path).items() if not key.startswith("objective.")}
+        tensors = {key: value.clone() for key, value in load_file(path).items() if not key.startswith("objective.")}
         network.head.load_state_dict(tensors, assign=True)
         network.head.to(next(model.model.parameters()).device)
     except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError, AttributeError) as cause:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.encoding.light_tokenizer import LightTokenizer
 from nearfar.encoding.token_file import TokenFile, TokenList
 from nearfar.encoding.unpadded import Unpadded
 from nearfar.errors import SettingError
@@ -322,6 +323,12 @@ Encoded = tuple[list[int], list[str], list[int], list[tuple[int, int]] | None]
 def encode_all(tokenizer: Any, texts: Sequence[str], *, special: bool = True) -> list[Encoded]:
     """All tokens of texts, with special ones or without, untruncated."""
     with _one_at_a_time:
+        if isinstance(tokenizer, LightTokenizer):
+            backend = tokenizer.backend_tokenizer
+            backend.no_truncation()
+            backend.no_padding()
+            found = backend.encode_batch(list(texts), add_special_tokens=special)
+            return [(one.ids, one.tokens, one.special_tokens_mask, one.offsets) for one in found]
         encoded = tokenizer(list(texts), add_special_tokens=special, truncation=False, padding=False, verbose=False)
         if encoded.encodings is not None:
             return [(one.ids, one.tokens, one.special_tokens_mask, one.offsets) for one in encoded.encodings]

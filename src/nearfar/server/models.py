@@ -178,7 +178,7 @@ class TorchModel:
 
             card = self.task_model.card(head.name)
             table, places = lay_out(
-                self.model.tokenizer, [list(column) for column in zip(*rows, strict=True)], card.reads, self.max_length
+                self.model.reader, [list(column) for column in zip(*rows, strict=True)], card.reads, self.max_length
             )
             lengths = sum((table.lengths[column] for column in places), np.zeros(len(rows), dtype=np.int64))
             return Prepared(rows, lengths, table.truncated)
@@ -208,7 +208,7 @@ class TorchModel:
         """The tokens of texts."""
         from nearfar.encoding.tokens import encode_all
 
-        return [_described(*one) for one in encode_all(self.model.tokenizer, texts, special=special)]
+        return [_described(*one) for one in encode_all(self.model.reader, texts, special=special)]
 
 
 def _joined(parts: Sequence[Prepared]) -> Any:
