@@ -15,6 +15,7 @@ from rich.console import Console
 
 from nearfar.cli.study_actions import Lines, trial_line
 from nearfar.errors import DataError, OutputError, SettingError
+from nearfar.experiments import task_pace
 from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.multitask import TaskTable, plan_table, run_table
 from nearfar.experiments.published import PublishedTable, find_paper, find_table
@@ -350,7 +351,34 @@ def test_a_dry_run_plans_and_writes_nothing(data, tmp_path):
     assert status == 0, err
     assert "17 trials: 0 there, 0 failed, 17 to run" in out
     assert "1-vanilla-frozen, 2-sequential, 3-round-robin, 4-round-robin-shared-16" in out
+    assert "in 1 process of " in out
+    assert "going by 4 steps of each contender just now" in out
     assert not (tmp_path / "out").exists()
+
+
+def test_the_estimate_has_every_training_with_all_of_its_steps(data, tmp_path, monkeypatch):
+    """SimCSE before the tasks, and a model for each task, are trainings that take time, too."""
+    table = planned(data, tmp_path, replace(QUICK, epochs=2))
+    seen: dict[str, list[int]] = {}
+
+    class Counted(task_pace._FirstSteps):
+        """The time of a step is 1 second, and opening takes none."""
+
+        def begin(self, steps):
+            super().begin(steps)
+            self.opening = 0.0
+            seen.setdefault(name, []).append(steps)
+
+        pace = 1.0
+
+    monkeypatch.setattr(task_pace, "_FirstSteps", Counted)
+    for trial in table.planned.trials.values():
+        name = trial.contender
+        assert task_pace.task_seconds(trial) == sum(seen[name])
+    assert max(sum(steps) for steps in seen.values()) > task_pace.STEPS
+    assert {name: len(steps) for name, steps in seen.items() if len(steps) > 1} == {
+        "15-sampled-activated-simcse": 2, "single": 3,
+    }  # fmt: skip
 
 
 def test_the_list_names_the_tasks_of_each_table():

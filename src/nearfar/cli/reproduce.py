@@ -242,6 +242,7 @@ def _together(
     from rich.table import Column, Table
 
     from nearfar.cli.study_actions import say, watch
+    from nearfar.experiments.estimates import estimate
     from nearfar.experiments.multitask import plan_table, run_table
     from nearfar.experiments.published.table_data import write_text
     from nearfar.experiments.published.task_comparison import task_conclusion, task_lines, task_markdown, task_tables
@@ -255,11 +256,12 @@ def _together(
     _say([f"note: {note}" for note in notes])
     if dry_run:
         states = planned.states(folder)
-        left = len(states.to_run(retry_failed=retry_failed))
+        waiting = states.to_run(retry_failed=retry_failed)
         typer.echo(f"{', '.join(planned.plan.contenders)}; seeds {', '.join(map(str, planned.plan.seeds))}")
-        typer.echo(
-            f"{len(planned.trials)} trials: {len(states.done)} there, {len(states.failed)} failed, {left} to run"
-        )
+        counts = f"{len(states.done)} there, {len(states.failed)} failed, {len(waiting)} to run"
+        typer.echo(f"{len(planned.trials)} trials: {counts}")
+        if waiting:
+            typer.echo(estimate(planned, waiting, folder, executor))
         return
     watcher = watch(open_console(stderr=True), _task_trial_line)
     ran = run_table(ready, out, folder, watcher, executor, retry_failed=retry_failed)

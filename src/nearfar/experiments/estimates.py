@@ -18,12 +18,10 @@ from nearfar.experiments.local_executor import LocalExecutor
 from nearfar.experiments.records import Record, find_record
 from nearfar.experiments.rows import split
 from nearfar.experiments.search import FOLDS, number_of_points, train
-from nearfar.experiments.trial import Planned, Trial
+from nearfar.experiments.task_pace import STEPS, task_seconds
+from nearfar.experiments.trial import TASKS, Planned, Trial
 from nearfar.experiments.trials import reason_of, warm_up
 from nearfar.training import Callback, about
-
-STEPS = 4
-"""Of the short training that shows the speed."""
 
 
 def estimate(planned: Planned, waiting: Sequence[str], out: Path, executor: LocalExecutor) -> str:
@@ -35,8 +33,13 @@ def estimate(planned: Planned, waiting: Sequence[str], out: Path, executor: Loca
     if done:
         seconds = sum(_like(trial, done) for trial in trials) / number
         return f"{about(seconds)} {how}, going by {counted(len(done), 'finished trial')}"
-    paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
-    seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
+    if all(trial.kind == TASKS for trial in trials):
+        warm_up()
+        whole = {name: task_seconds(trial) for name, trial in {each.contender: each for each in trials}.items()}
+        seconds = sum(whole[trial.contender] for trial in trials) / number
+    else:
+        paces = {name: _pace(planned, trials, name) for name in dict.fromkeys(trial.contender for trial in trials)}
+        seconds = sum(_whole(trial, _rows(planned, trial), paces[trial.contender]) for trial in trials) / number
     return f"{about(seconds)} {how}, going by {STEPS} steps of each contender just now; finished trials say more"
 
 
