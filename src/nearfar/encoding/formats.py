@@ -34,6 +34,10 @@ LIMIT = 0.01
 COMPARED = 64
 """Texts of a model that its int8 is compared with fp32 on, at most."""
 REPEATS = 5
+"""Turns of a measurement, at least."""
+SECONDS = 0.3
+"""Processor time of all turns, at least. In many turns int8, whose temporary tensors are the largest, waits for new
+memory; the least of five was often one of these, and bf16 was chosen where int8 is faster."""
 GAIN = 1.05
 """How many times as fast as fp32 another format must be to be chosen."""
 CACHE = "NEARFAR_CACHE"
@@ -146,7 +150,7 @@ def choose_format(model: TextModel, asked: Precision | None) -> Choice:
 def kept_seconds(layer: Layer, width: int) -> dict[Format, float]:
     """Seconds of a layer in every format, measured once for a processor and a shape, and kept in a file."""
     shapes = [tuple(part.weight.shape) for part in _linears(layer)]
-    key = f"{describe_cpu()} torch {torch.__version__} {shapes}"
+    key = f"{describe_cpu()} torch {torch.__version__} {shapes} {SECONDS} s"
     path = cache_folder() / "precision.json"
     kept = _read(path)
     known = kept.get(key)
@@ -169,19 +173,23 @@ def measure(layer: Layer, width: int) -> dict[Format, float]:
     source = torch.Generator().manual_seed(0)
     x = torch.randn(PART, width, generator=source)
     best = dict.fromkeys(FORMATS, float("inf"))
+    turns, spent = 0, 0.0
     with torch.inference_mode():
         layers = {form: packed_layer(layer, form) for form in FORMATS}
-        for _ in range(REPEATS):
+        while turns < REPEATS or spent < SECONDS:
             for form, each in layers.items():
                 began = time.thread_time()
                 _pass(each, x)
-                best[form] = min(best[form], time.thread_time() - began)
+                seconds = time.thread_time() - began
+                best[form] = min(best[form], seconds)
+                spent += seconds
+            turns += 1
     return best
 
 
 def _pass(layer: Layer, x: Tensor) -> Tensor:
-    values = layer.qkv(layer.entry(x))[:, -x.shape[1] :]
-    return layer.output(values, x, DropoutMasks(training=False))
+    layer.qkv(layer.entry(x))
+    return layer.output(x, x, DropoutMasks(training=False))
 
 
 def _linears(layer: Layer) -> list[nn.Linear]:
