@@ -10,7 +10,7 @@ import pytest
 from benchmarks.few_labels import OURS, THEIRS, Results, groups, pairs
 from benchmarks.readme import LINES
 
-from benchmarks import defaults, labeling, quoted, scale
+from benchmarks import confidence, defaults, labeling, quoted, scale
 
 STUDIES = (quoted.DOCS.parent / "benchmarks" / "STUDIES.md").read_text(encoding="utf-8")
 
@@ -130,3 +130,27 @@ def test_the_scores_of_a_narrow_encoder_are_those_of_the_results():
         cell = {"data": names[data], "rows": 1000, "objective": objective, "setting": "default", "draw": 0}
         [found] = [line["score"] for line in lines if cell.items() <= line.items()]
         assert score == f"{100 * found:.1f}", (data, objective)
+
+
+def test_the_cost_of_more_classes_is_that_of_the_results():
+    """The accuracy of old classes before and after, and after training on all classes at once."""
+    lines = [line for line in Results(confidence.RESULTS).lines() if line["what"] == "extension"]
+    before, after, whole = (
+        statistics.mean(100 * line[key] for line in lines if line["how"] == how)
+        for key, how in (
+            ("before", "extended, centers alone"),
+            ("old", "extended, centers alone"),
+            ("old", "trained again on all"),
+        )
+    )
+    page = " ".join((quoted.DOCS / "how-to" / "extend.md").read_text(encoding="utf-8").split())
+    assert f"fell from {before:.1f} to {after:.1f}; after training on all 77 classes at once it was {whole:.1f}" in page
+
+
+def test_what_names_change_with_eight_texts_is_that_of_the_results():
+    named, plain = (Results(LINES / f"{OURS}{part}.jsonl").by_case() for part in ("-names", ""))
+    cases = [case for case in named if case in plain and case.n == 8]
+    changes = [100 * (named[case]["accuracy"] - plain[case]["accuracy"]) for case in cases]
+    page = " ".join((quoted.DOCS / "how-to" / "few-shot.md").read_text(encoding="utf-8").split())
+    mean = f"{min(changes):+.1f} to {max(changes):+.1f} points, {statistics.mean(changes):+.1f} in the mean over {len(cases)}"
+    assert f"the accuracy by {mean} draws of five data sets" in page
