@@ -25,7 +25,13 @@ from benchmarks.tables import paired
 
 DOCS = Path(__file__).parents[1] / "docs"
 END = "<!-- end of table -->"
-MORE_NAMES = {"mr": "MR", "mpqa": "MPQA", "goemotions": "GoEmotions"}
+UNTUNED_NAMES = {
+    "imdb": "IMDb",
+    "trec_fine": "TREC, fine classes",
+    "goemotions": "GoEmotions",
+    "empathetic_dialogues": "EmpatheticDialogues",
+}
+MORE_NAMES = {"mr": "MR", "mpqa": "MPQA", **UNTUNED_NAMES}
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,39 @@ def scale_plan() -> str:
         "A query that searches 32 lists, one core": lambda one: amount(one.query_ms, "ms"),
     }
     return markdown(["", *sizes], [[name, *(cell(one) for one in costs)] for name, cell in cells.items()])
+
+
+def untuned() -> str:
+    """Accuracy with and without class names on data sets that no default was chosen on, with both where a draw has."""
+    plain, named = (Results(LINES / f"nearfar-{name}.jsonl").by_case() for name in ("plain", "names"))
+
+    def row(name: str, inside: Sequence[Case]) -> list[str]:
+        before = [100 * plain[case]["accuracy"] for case in inside]
+        both = [case for case in inside if case in named]
+        cells = [
+            name,
+            str(len(inside)),
+            f"{statistics.mean(before):.1f}",
+            ", ".join(f"{score:.1f}" for score in before),
+        ]
+        if not both:
+            return [*cells, "", "", ""]
+        after = [100 * named[case]["accuracy"] for case in both]
+        changes = [new - 100 * plain[case]["accuracy"] for new, case in zip(after, both, strict=True)]
+        used = sum("not used" not in (named[case]["names_note"] or "not used") for case in both)
+        change = f"{statistics.mean(changes):+.1f}, {min(changes):+.1f}"
+        return [*cells, f"{used} of {len(both)}", f"{statistics.mean(after):.1f}", change]
+
+    groups = sorted(
+        {case[:2] for case in plain if case.data in UNTUNED_NAMES},
+        key=lambda group: (list(UNTUNED_NAMES).index(group[0]), group[1]),
+    )
+    rows = [
+        row(f"{UNTUNED_NAMES[data]}, {n}", sorted(case for case in plain if case[:2] == (data, n)))
+        for data, n in groups
+    ]
+    header = ["Data, texts per class", "Draws", "No names", "Each", "Names used in", "With names", "Change, worst draw"]
+    return markdown(header, rows)
 
 
 def unlabeled_texts() -> str:
@@ -241,6 +280,7 @@ QUOTES = (
     Quote("why/class-names.md", "few_labels", no_labels),
     Quote("why/class-names.md", "few_label_names", wrong_names),
     Quote("why/class-names.md", "few_labels_peers", both_named),
+    Quote("why/class-names.md", "few_labels untuned", untuned),
     Quote("why/calibration.md", "confidence calibration", calibrated),
     Quote("why/calibration.md", "confidence scope", rejected),
     *(Quote(f"papers/{paper}.md", f"papers/page {paper}", partial(tables, paper)) for paper in PAPERS),
