@@ -115,6 +115,29 @@ def test_labeling_in_light_and_dark_and_on_a_phone(page, tmp_path):
     page.driver.get("about:blank")
 
 
+def test_the_page_works_on_another_machine_and_sigterm_writes_the_files(page, tmp_path):
+    """Without https, a browser has less of ``crypto`` for pages of other machines."""
+    rows = "".join(json.dumps(row) + "\n" for row in unlabeled())
+    (tmp_path / "texts.jsonl").write_text(rows)
+    less = {"source": "delete Crypto.prototype.randomUUID"}
+    script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", less)
+    try:
+        with server("label", "texts.jsonl", "--encoder", "toy", "--classes", "a,b", cwd=tmp_path) as (process, url):
+            page.open(url)
+            text = page.wait(lambda: len(page.text("text")) > 5 and page.text("text"))
+            page.press("2")
+            log = tmp_path / "texts.nearfar" / "labels.jsonl"
+            page.wait(lambda: log.exists() and log.read_text().count("\n") == 1)
+            assert page.errors() == []
+            page.driver.get("about:blank")
+            process.terminate()
+            assert "1 labeled text in " in process.communicate(timeout=60)[1]
+            assert process.returncode == 0
+    finally:
+        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    assert json.loads((tmp_path / "texts.nearfar" / "labeled.jsonl").read_text()) == {"text": text, "label": "b"}
+
+
 def check_look(page, folder, *, dark, width):
     """Letters on paper of the asked color, and nothing beside the page."""
     from PIL import Image

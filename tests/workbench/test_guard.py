@@ -59,6 +59,13 @@ def test_every_answer_has_the_headers_that_protect_the_page(client):
         assert answer.headers["referrer-policy"] == "no-referrer"
 
 
+def test_a_page_of_another_machine_lacks_a_header_that_browsers_would_complain_about(client):
+    policy = "cross-origin-opener-policy"
+    assert client.get("/?token=secret", headers={"host": "127.0.0.1:80"}).headers[policy] == "same-origin"
+    for host in ("192.168.1.4:80", "evil.example", "[::1"):
+        assert policy not in client.get("/?token=secret", headers={"host": host}).headers
+
+
 def test_hosts():
     assert host_allowed("localhost:1")
     assert host_allowed("192.168.1.4:80")

@@ -196,7 +196,10 @@ def _announce(address: Address, *, browser: bool) -> None:
     sys.stderr.write(f"open {address.url}\nCtrl-C ends it; every label is on the disk already\n")
     sys.stderr.flush()
     if not address.is_local:
-        sys.stderr.write("warning: other machines can reach this address, and what they send is not encrypted\n")
+        sys.stderr.write(
+            "warning: other machines can reach this page, under the name or address of this one, and what they send is "
+            "not encrypted\n"
+        )
     if browser:
         import webbrowser
 

@@ -18,10 +18,11 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+OWN_WINDOW = {"Cross-Origin-Opener-Policy": "same-origin"}
+"""For pages of this machine: of others without https, browsers ignore it and complain."""
 TOKEN = "x-nearfar-token"  # noqa: S105  # the name of a header
 LARGEST = 8_000_000
 """Bytes of the largest request."""
@@ -49,6 +50,19 @@ def host_allowed(host: str, names: Collection[str] = ()) -> bool:
     return True
 
 
+def is_local(host: str) -> bool:
+    """Whether a Host header names this machine as only itself can.
+
+    >>> is_local("localhost:80"), is_local("[::1]:80"), is_local("192.168.1.4:80")
+    (True, True, False)
+    """
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 class Guard:
     """Refuses requests by strangers before the application sees them, and adds headers that protect the page.
 
@@ -69,12 +83,16 @@ class Guard:
                 await self.app(scope, receive, send)
             return
 
+        host = Headers(scope=scope).get("host", "")
+        own = OWN_WINDOW if host_allowed(host) and is_local(host) else {}
+        protection = [(name.lower().encode(), value.encode()) for name, value in (HEADERS | own).items()]
+
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *((k.lower().encode(), v.encode()) for k, v in HEADERS.items() if k.lower().encode() not in given),
+                    *((name, value) for name, value in protection if name not in given),
                 ]
             await send(message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -57,7 +58,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(bench: Workbench, *, host: str, port: int, announce: Callable[[Address], None]) -> None:
-    """Answer requests until Ctrl-C; what was labeled is on the disk all the time.
+    """Answer requests until Ctrl-C or SIGTERM; what was labeled is on the disk all the time.
 
     Args:
         bench: the parts of the application.
@@ -75,9 +76,11 @@ def serve(bench: Workbench, *, host: str, port: int, announce: Callable[[Address
     config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False, lifespan="off")
     server = uvicorn.Server(config)
     announce(address)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn stops by it, and raises it once more
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:
         pass
     finally:
+        signal.signal(signal.SIGTERM, before)
         listener.close()

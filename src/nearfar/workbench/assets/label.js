@@ -11,7 +11,8 @@ let sending = Promise.resolve();
 let fetching = false;
 let exhausted = false;
 const latest = new Map();  // the version of each text after what was decided here, written or on its way
-const session = crypto.randomUUID();
+// Not randomUUID: browsers have it on this machine and under https only.
+const session = crypto.getRandomValues(new Uint32Array(4)).join("-");
 let changed = () => {};
 
 export function start(onChange) {
