@@ -84,7 +84,7 @@ def means_rows(known: Known, study: Study) -> Iterator[list[str]]:
             seeds.append(len(found))
             cells.append(f"{fmean(found):.1f}" if found else "")
         if any(seeds):
-            yield [f"{encoder}, {rows or NO_ROWS}, {data}", str(max(seeds)), *cells]
+            yield [f"{encoder}, {rows:,}, {data}" if rows else f"{encoder}, {NO_ROWS}, {data}", str(max(seeds)), *cells]
 
 
 def markdown(header: list[str], rows: list[list[str]], *, text: tuple[int, ...]) -> str:
