@@ -429,6 +429,18 @@ def test_weights_that_are_not_there_are_not_drawn_at_random(broken, lost):
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_an_encoder_gives_no_labels_in_transformers(tiny, tmp_path):
+    """It has none here either."""
+    saved(tmp_path, tiny("bert"), pooling="mean", classes=False)
+    with quiet_transformers():
+        with pytest.raises((ValueError, IndexError, RuntimeError)):
+            pipeline("text-classification", str(tmp_path), device="cpu")("a cat")
+        assert AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=4).config.num_labels == 4
+    close(SentenceTransformer(str(tmp_path)).encode(["a cat"]), load(tmp_path).embed(["a cat"]))
+    assert build(str(tmp_path), classes=("one", "two"), seed=1, pooling=None).model.classes == 2
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_a_head_that_transformers_does_not_know_gives_no_labels_there(tiny, tmp_path):
     """A head drawn at random would give labels without meaning; encoders of other libraries open as before."""
     saved(tmp_path, tiny("bert"), pooling="mean")

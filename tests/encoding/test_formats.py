@@ -19,7 +19,7 @@ from nearfar.encoding import Card, TextModel, build, formats, load, packed
 from nearfar.encoding.formats import choose_format, use_precision
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model
-from nearfar.encoding.packed import Int8Product, PackedProduct
+from nearfar.encoding.packed import FORMATS, Int8Product, PackedProduct
 from nearfar.encoding.pretrained import toy_tokenizer, vocabulary
 from nearfar.encoding.processor import has_onednn
 from nearfar.encoding.task_model import TaskCard, TaskModel, TaskNetwork, describe_tasks
@@ -266,7 +266,7 @@ def test_a_measurement_takes_a_fraction_of_a_second(network):
 
 def test_slow_first_turns_of_a_format_do_not_decide(network, monkeypatch):
     """int8 has the largest temporary tensors, and memory that is new costs it most."""
-    turns = dict.fromkeys(formats.FORMATS, 0)
+    turns = dict.fromkeys(FORMATS, 0)
     now = 0.0
 
     def passed(layer, x):
@@ -275,7 +275,7 @@ def test_slow_first_turns_of_a_format_do_not_decide(network, monkeypatch):
         now += {"fp32": 0.006, "bf16": 0.0035, "int8": 0.005 if turns["int8"] < 12 else 0.003}[layer.form]
 
     monkeypatch.setattr(formats, "_pass", passed)
-    monkeypatch.setattr(formats.time, "thread_time", lambda: now)
+    monkeypatch.setattr("time.thread_time", lambda: now)
     seconds = formats.measure(model_of(network).model.unpadded.layers[0], 384)
     assert min(seconds, key=seconds.get) == "int8"
     assert now < 1, "a fraction of a second"
@@ -284,9 +284,9 @@ def test_slow_first_turns_of_a_format_do_not_decide(network, monkeypatch):
 def test_a_measurement_ends_where_a_pass_takes_long(network, monkeypatch):
     turns = []
     monkeypatch.setattr(formats, "_pass", lambda layer, x: turns.append(layer.form))
-    monkeypatch.setattr(formats.time, "thread_time", lambda: float(len(turns)))
+    monkeypatch.setattr("time.thread_time", lambda: float(len(turns)))
     formats.measure(model_of(network).model.unpadded.layers[0], 384)
-    assert turns == [*formats.FORMATS] * formats.REPEATS
+    assert turns == [*FORMATS] * formats.REPEATS
 
 
 def test_int8_that_is_too_far_from_fp32_is_refused(network, monkeypatch):

@@ -10,6 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from nearfar.encoding import Card, Model, build, load
 from nearfar.encoding.encoder import TextModel, Transform
+from nearfar.encoding.model_folder import save
 from nearfar.errors import SettingError
 from nearfar.exports.transformers_folder import export_transformers
 
@@ -59,18 +60,30 @@ def test_several_labels_are_sigmoids_there(tiny, tmp_path):
     assert np.abs(their_logits(tmp_path / "out", TEXTS).sigmoid().numpy() - model.probabilities(TEXTS)).max() < 2e-5
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_an_encoder_opens_in_sentence_transformers_and_here(tiny, tmp_path):
     generator = torch.Generator().manual_seed(0)
     transform = Transform(torch.randn(5, 32, generator=generator), torch.randn(5, generator=generator))
     model = model_on(tiny("bert"), normalize=True)
     export_transformers(model, tmp_path / "plain")
     assert np.abs(load(tmp_path / "plain").embed(TEXTS) - model.embed(TEXTS)).max() < 1e-5
+    with pytest.raises((ValueError, IndexError, RuntimeError)):  # a random head would give labels without meaning
+        pipeline("text-classification", model=str(tmp_path / "plain"))(["a cat"])
     from sentence_transformers import SentenceTransformer
 
     mapped = model_on(tiny("bert"), transform=transform, normalize=True)
     export_transformers(mapped, tmp_path / "mapped")
     theirs = SentenceTransformer(str(tmp_path / "mapped"), device="cpu").encode(TEXTS)
     assert np.abs(theirs - mapped.embed(TEXTS)).max() < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_folder_of_a_model_of_scores_gives_no_labels(tiny, tmp_path):
+    model = model_on(tiny("bert"), head={"kind": "ridge"}, classes=1, task={"kind": "text-scores"})
+    save(tmp_path, model.model, model.tokenizer, model.card, readme="# A model\n")
+    assert load(tmp_path).scores(TEXTS).shape == (len(TEXTS),)
+    with pytest.raises((ValueError, IndexError, RuntimeError)):
+        pipeline("text-classification", model=str(tmp_path))(["a cat"])
 
 
 @pytest.mark.parametrize(

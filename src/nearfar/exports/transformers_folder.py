@@ -11,7 +11,7 @@ from torch import nn
 
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model
-from nearfar.encoding.model_folder import write_sentence_transformers
+from nearfar.encoding.model_folder import name_no_classes, write_sentence_transformers
 from nearfar.errors import SettingError
 from nearfar.exports.class_head import POOLED, PROBES, TOLERANCE, head_layers, save_network, with_class_head
 from nearfar.files import atomic_folder
@@ -33,6 +33,7 @@ def export_transformers(model: Model, out: Path) -> None:
     if model.labels is None and not model.predicts_scores:
         with atomic_folder(out, out.with_name(f".{out.name}-export")) as folder:
             save_network(encoder.network, model, folder)
+            name_no_classes(folder / "config.json")
             write_sentence_transformers(folder, encoder, model.card)
         return
     network = copy.deepcopy(encoder.network) if encoder.native else _with_head(model)
