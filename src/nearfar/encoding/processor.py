@@ -12,6 +12,18 @@ FLAGS = (("amx_bf16", "AMX"), ("avx512_bf16", "AVX512-BF16"), ("bf16", "Arm BF16
 ISA = "ONEDNN_MAX_CPU_ISA"
 """The variable that keeps torch's matrix products from using the newest instructions."""
 CPUINFO = Path("/proc/cpuinfo")
+CACHES = {"LRU_CACHE_CAPACITY": "128", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "400"}
+"""How many kernels torch and oneDNN keep, one for each shape of a matrix product; both keep 1,024 by default, torch in
+each thread. A step of training needs about a hundred."""
+
+
+def limit_kernel_caches() -> None:
+    """Bound the memory of kernels, where the environment does not: unpadded batches have other shapes in every step.
+
+    The variables are read when the first kernel is kept, so torch may have been imported before.
+    """
+    for name, number in CACHES.items():
+        os.environ.setdefault(name, number)
 
 
 def has_onednn() -> bool:
