@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import confidence, labeling, scale
+from benchmarks import confidence, encoder_choice, labeling, scale
 from benchmarks.few_labels import OURS, THEIRS, Case, Results
 from benchmarks.papers.page import PAPERS, tables
 from benchmarks.readme import LINES, NAMES
@@ -246,6 +246,16 @@ def wrong_names() -> str:
     return markdown(["Names", "Draws", "Used in", "Change", "Change where used", "Worst draw"], rows)
 
 
+def encoders_chosen() -> str:
+    """Accuracy of several encoders, and which of them is chosen by the labeled texts of each draw."""
+    rows = []
+    for line in Results(encoder_choice.RESULTS).lines():
+        scores = [f"{100 * score:.1f}" for score in line["accuracy"].values()]
+        rows.append([f"{NAMES[line['data']]}, {line['n']}, draw {line['seed']}", *scores, line["chosen"]])
+    names = Results(encoder_choice.RESULTS).lines()[0]["accuracy"]
+    return markdown(["Data, texts per class", *names, "Chosen"], rows)
+
+
 def calibrated() -> str:
     """Calibration of a model of each data set, with its temperature and without."""
     lines = [line for line in Results(confidence.RESULTS).lines() if line["what"] == "calibration"]
@@ -281,6 +291,7 @@ QUOTES = (
     Quote("why/class-names.md", "few_label_names", wrong_names),
     Quote("why/class-names.md", "few_labels_peers", both_named),
     Quote("why/class-names.md", "few_labels untuned", untuned),
+    Quote("why/few-shot-defaults.md", "encoder_choice", encoders_chosen),
     Quote("why/calibration.md", "confidence calibration", calibrated),
     Quote("why/calibration.md", "confidence scope", rejected),
     *(Quote(f"papers/{paper}.md", f"papers/page {paper}", partial(tables, paper)) for paper in PAPERS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from nearfar.errors import SettingError
 from nearfar.experiments.search_space import Request, prepare
 from nearfar.pipeline import encoder_choice
 from nearfar.pipeline.encoder_choice import (
+    Probe,
     best_encoder,
     candidates,
     choose_encoder,
     is_open,
     leave_one_out,
     probe_encoder,
+    ridge_errors,
 )
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.train import plan_recipe, train
@@ -66,6 +69,31 @@ def test_leave_one_out_is_that_of_slow_loops() -> None:
     assert leave_one_out(vectors, numbers, 3) == right / 30
 
 
+def test_errors_of_the_ridge_regression_are_those_of_a_fit_without_each_text() -> None:
+    generator = np.random.default_rng(0)
+    vectors, numbers = generator.normal(size=(20, 4)), generator.integers(3, size=20)
+    inputs = vectors - vectors.mean(axis=0)
+    targets = np.eye(3)[numbers] - np.eye(3)[numbers].mean(axis=0)
+    penalty = (inputs**2).sum(axis=1).mean() * np.eye(4)
+    for row, error in enumerate(ridge_errors(vectors, numbers)):
+        others = np.arange(20) != row
+        weights = np.linalg.solve(inputs[others].T @ inputs[others] + penalty, inputs[others].T @ targets[others])
+        assert error == pytest.approx(((targets[row] - inputs[row] @ weights) ** 2).sum())
+
+
+def test_probes_are_level_within_a_standard_error_of_their_paired_difference() -> None:
+    """The errors of texts differ by far more than those of two encoders at the same text."""
+    errors = np.linspace(0, 10, 50)
+    best = Probe("best", 0.5, errors, 10.0)
+    worse = Probe("worse", 0.5, errors + 0.01 + 0.001 * np.tile([1, -1], 25), 10.0)
+    same = Probe("same", 0.5, errors + 0.01 + np.tile([1, -1], 25), 10.0)
+    assert not best.is_level(worse)
+    assert best.is_level(same)
+    assert best.is_level(best)
+    assert best.score > worse.score
+    assert best.score == pytest.approx(0.5)
+
+
 def test_names_that_leave_the_encoder_open() -> None:
     assert [is_open(name) for name in ("auto", "a,b", "minilm", "owner/name")] == [True, True, False, False]
     assert candidates("toy, minilm,toy") == ["toy", "minilm"]
@@ -74,7 +102,9 @@ def test_names_that_leave_the_encoder_open() -> None:
 def test_the_better_encoder_is_taken_and_named(blind: str) -> None:
     plan = choose_encoder(recipe(f"{blind},toy"), LABELED)
     assert plan.recipe.encoder.name == "toy"
-    assert plan.notes[0].startswith("encoders by cross-validation of 20 texts without training: toy ")
+    assert plan.notes[0].startswith(
+        "encoders by cross-validation of 20 texts without training, explained variance: toy "
+    )
     assert plan.notes[0].endswith("toy is taken")
     assert 'name = "toy"' in plan.recipe_text()
 
@@ -84,6 +114,21 @@ def test_level_encoders_are_trained_for_a_short_time() -> None:
     name, notes = best_encoder(plan, ["toy", "toy"])
     assert name == "toy"
     assert "the first two after a short training: toy" in notes[-1]
+
+
+@pytest.mark.parametrize(("second", "chosen"), [(0.58, "toy"), (0.65, "other")])
+def test_a_short_training_has_to_be_better_by_a_standard_error(
+    second: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 texts, a half of them right: 0.112."""
+    plan = plan_encoder_run(recipe("toy"), LABELED)
+    probe = probe_encoder(plan, "toy")
+    monkeypatch.setattr(encoder_choice, "probe_encoder", lambda _, name: replace(probe, name=name))
+    monkeypatch.setattr(type(plan), "with_encoder", lambda _, name: name)
+    monkeypatch.setattr(encoder_choice, "fold_accuracy", {"toy": 0.5, "other": second}.__getitem__)
+    name, notes = best_encoder(plan, ["toy", "other"])
+    assert name == chosen
+    assert notes[-1].endswith(f"after a short training: toy 0.50, other {second}; {chosen} is taken")
 
 
 def test_a_model_is_trained_with_the_chosen_encoder(blind: str, tmp_path: Path) -> None:

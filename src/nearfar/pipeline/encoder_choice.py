@@ -8,7 +8,6 @@ import os
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from nearfar.data import RowType, limit
@@ -17,7 +16,7 @@ from nearfar.errors import EncoderError, SettingError, counted
 from nearfar.pipeline.data import AUTO_ROWS, class_numbers
 from nearfar.pipeline.encoder_run import EncoderPlan, plan_encoder_run
 from nearfar.pipeline.estimate import fold_accuracy, fold_parts
-from nearfar.pipeline.heads import FOLDS, TrainingRows, fit_to_vectors, unit_vectors
+from nearfar.pipeline.heads import unit_vectors
 from nearfar.pipeline.loaders import tokenized
 from nearfar.pipeline.plan import open_encoder
 from nearfar.recipe import Recipe
@@ -37,21 +36,29 @@ class Probe:
     name: str
     centers: float
     """The leave-one-out accuracy of the nearest class center."""
-    logistic: float
-    """The cross-validated accuracy of a logistic regression."""
+    errors: NDArray[np.float64]
+    """(n,) the squared leave-one-out error of a ridge regression to the classes at each text."""
+    spread: float
+    """The mean squared error without any vectors."""
 
     @property
     def score(self) -> float:
-        """The mean of both."""
-        return (self.centers + self.logistic) / 2
+        """The share of the classes' variance that the regression explains; below zero if it explains none."""
+        return 1 - float(self.errors.mean()) / max(self.spread, 1e-12)
+
+    def is_level(self, other: Probe) -> bool:
+        """Whether another probe of the same texts is worse by no more than a standard error of the difference."""
+        differences = other.errors - self.errors
+        error = float(differences.std()) / math.sqrt(max(len(differences) - 1, 1))
+        return float(differences.mean()) <= error
 
     def __str__(self) -> str:
         """As messages have it.
 
-        >>> str(Probe("minilm", 0.5, 0.6))
-        'minilm 0.55 (centers 0.50, logistic 0.60)'
+        >>> str(Probe("minilm", 0.5, np.array([0.2, 0.4]), 0.5))
+        'minilm 0.40 (nearest center 0.50)'
         """
-        return f"{self.name} {self.score:.2f} (centers {self.centers:.2f}, logistic {self.logistic:.2f})"
+        return f"{self.name} {self.score:.2f} (nearest center {self.centers:.2f})"
 
 
 def is_open(name: str) -> bool:
@@ -128,12 +135,13 @@ def best_encoder(plan: EncoderPlan, names: list[str]) -> tuple[str, list[str]]:
     probes.sort(key=lambda each: -each.score)
     texts = min(len(data.train), PROBED)
     listed = ", ".join(map(str, probes))
-    words = f"encoders by cross-validation of {counted(texts, 'text')} without training: {listed}"
-    level = [each for each in probes[:2] if probes[0].score - each.score <= _error(probes[0].score, texts)]
+    words = f"encoders by cross-validation of {counted(texts, 'text')} without training, explained variance: {listed}"
+    level = [each for each in probes[:2] if probes[0].is_level(each)]
     if len(level) == 1 or len(data.train) >= AUTO_ROWS or fold_parts(plan) is None:
         return probes[0].name, [*notes, f"{words}; {probes[0].name} is taken"]
     trained = {each.name: fold_accuracy(plan.with_encoder(each.name)) for each in level}
-    best = max(trained, key=lambda name: trained[name])
+    first, second = (trained[each.name] for each in level)
+    best = level[int(second - first > _error(first, texts))].name
     after = ", ".join(f"{name} {accuracy:.2f}" for name, accuracy in trained.items())
     return best, [*notes, f"{words}; the first two after a short training: {after}; {best} is taken"]
 
@@ -152,22 +160,31 @@ def probe_encoder(plan: EncoderPlan, name: str) -> Probe:
     built = open_encoder(settings, classes=None, seed=stream(recipe.seed, "head"))
     table = tokenized(built, replace(plan.data, train=train, dev=None, test=None), train, None).table
     vectors, numbers = unit_vectors(built.model, table), class_numbers(train, plan.data.classes)
-    rows = TrainingRows(table, numbers, plan.data.classes)
-    return Probe(name, leave_one_out(vectors, numbers, len(rows.classes)), _cross_validated(vectors, rows))
+    spread = float((class_targets(numbers) ** 2).sum(axis=1).mean())
+    centers = leave_one_out(vectors, numbers, len(plan.data.classes))
+    return Probe(name, centers, ridge_errors(vectors, numbers), spread)
 
 
-def _cross_validated(vectors: NDArray[np.float32], rows: TrainingRows) -> float:
-    """The accuracy of a logistic regression on texts that it was not fitted to; classes are spread over the folds."""
-    numbers = rows.labels
-    folds = np.empty(len(numbers), dtype=np.int64)
-    folds[np.argsort(numbers, kind="stable")] = np.arange(len(numbers)) % FOLDS
-    correct = np.zeros(len(numbers), dtype=np.bool_)
-    for fold in range(FOLDS):
-        held = folds == fold
-        if held.any() and len(np.unique(numbers[~held])) > 1:
-            head = fit_to_vectors("logistic", vectors[~held], replace(rows, labels=numbers[~held]))
-            correct[held] = head(torch.from_numpy(vectors[held])).argmax(dim=1).numpy() == numbers[held]
-    return float(correct.mean())
+def ridge_errors(vectors: NDArray[np.float32], numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n,) the squared error of a ridge regression to the classes at each text, fitted without this text.
+
+    Vectors and classes are centered once; the penalty is the mean squared length of the centered vectors.
+    """
+    inputs = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    targets = class_targets(numbers)
+    products = inputs @ inputs.T
+    penalty = max(float(np.trace(products)) / len(products), 1e-9)
+    hat = np.linalg.solve(products + penalty * np.eye(len(products)), products)
+    errors: NDArray[np.float64] = (targets - hat @ targets) / (1 - np.diag(hat))[:, None]
+    squared: NDArray[np.float64] = (errors**2).sum(axis=1)
+    return squared
+
+
+def class_targets(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n, c) one for the class of a text and zero for the others, minus the mean of each column."""
+    targets: NDArray[np.float64] = (numbers[:, None] == np.unique(numbers)).astype(np.float64)
+    targets -= targets.mean(axis=0)
+    return targets
 
 
 def leave_one_out(vectors: NDArray[np.float32], numbers: NDArray[np.int64], classes: int) -> float:
