@@ -8,7 +8,7 @@ import pytest
 import nearfar
 from nearfar.encoding import load
 from nearfar.errors import DataError, SettingError
-from nearfar.pipeline import unlabeled, zero_shot
+from nearfar.pipeline import calibration, unlabeled, zero_shot
 from nearfar.pipeline.encoder_run import plan_encoder_run
 from nearfar.pipeline.train import train
 from nearfar.recipe import build_recipe, read_recipe
@@ -56,6 +56,20 @@ def test_how_good_it_is_is_known_with_labeled_test_rows_only(tmp_path):
     rows = {"train": TEXTS, "test": [("a plum", "fruit"), ("a drill", "tool")]}
     summary = train(recipe(), tmp_path / "tested", data=rows)
     assert summary.report("test").rows == 2
+
+
+def test_folds_of_texts_that_names_have_chosen_are_easier_than_new_texts(tmp_path, monkeypatch):
+    train(recipe(), tmp_path / "model", data=TEXTS)
+    monkeypatch.setattr(calibration, "OF_NAMES", 1.0)
+    train(recipe(), tmp_path / "sharp", data=TEXTS)
+    warm, sharp = (load(tmp_path / name).model.temperature for name in ("model", "sharp"))
+    assert warm == pytest.approx(3 * sharp)
+    labeled = [(text, label) for label, words in NAMES.items() for text in TEXTS if text.split()[0] in words]
+    train(recipe("none", unlabeled=False), tmp_path / "labeled", data=labeled)
+    monkeypatch.undo()
+    train(recipe("none", unlabeled=False), tmp_path / "again", data=labeled)
+    first, second = (load(tmp_path / name).model.temperature for name in ("labeled", "again"))
+    assert first == second
 
 
 def test_a_file_is_read_in_windows_and_the_saved_recipe_runs_again(tmp_path, monkeypatch):

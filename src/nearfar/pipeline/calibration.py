@@ -28,6 +28,11 @@ PRIOR = TemperaturePrior(mean=0.5, deviation=0.4)
 """Of the logarithm of the temperature: docs/why/calibration.md has the development draws it was chosen on."""
 
 
+OF_NAMES = 3.0
+"""What the temperature of the folds is multiplied by where class names gave the labels: these texts are the surest ones of
+their class, so that folds of them are easier than new texts."""
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """What models say of texts that they were not trained on."""
@@ -115,7 +120,9 @@ def held_out(
     return HeldOut(logits / np.float32(unit), labels, scores, by)
 
 
-def calibrate(model: TextModel, held: HeldOut, trained: TrainedOn, *, keep_vectors: bool = False) -> Calibration:
+def calibrate(
+    model: TextModel, held: HeldOut, trained: TrainedOn, *, keep_vectors: bool = False, named: bool = False
+) -> Calibration:
     """Set the temperature and the scope of a trained model.
 
     Args:
@@ -123,9 +130,10 @@ def calibrate(model: TextModel, held: HeldOut, trained: TrainedOn, *, keep_vecto
         held: texts that it was not trained on, or that models like it were not trained on.
         trained: its training texts.
         keep_vectors: whether the scope holds the vectors of all training texts.
+        named: whether class names gave the labels of the held-out texts.
     """
     unit = max(trained.spread, LEAST_SPREAD) if held.by == "folds" else 1.0
-    model.temperature = fit_temperature(unit * held.logits, held.labels, PRIOR)
+    model.temperature = fit_temperature(unit * held.logits, held.labels, PRIOR) * (OF_NAMES if named else 1.0)
     tensors = [torch.from_numpy(values) for values in (trained.centers(), trained.counts, held.scores)]
     kept = [torch.from_numpy(values) for values in (trained.vectors, trained.labels)] if keep_vectors else []
     model.scope = Scope(*tensors, *kept).to(next(model.parameters()).device)

@@ -441,7 +441,8 @@ class EncoderRun:
     def calibrate(self, held: HeldOut) -> None:
         """Set the temperature of the probabilities, and what texts are rejected by."""
         keep = self.plan.recipe.head.keep_vectors
-        self.calibration.update(calibrate(self.model, held, self.trained_on, keep_vectors=keep))
+        named = self.plan.given.data.unlabeled is True and held.by == "folds"
+        self.calibration.update(calibrate(self.model, held, self.trained_on, keep_vectors=keep, named=named))
 
     @cached_property
     def trained_on(self) -> TrainedOn:
