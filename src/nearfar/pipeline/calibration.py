@@ -29,8 +29,8 @@ PRIOR = TemperaturePrior(mean=0.5, deviation=0.4)
 
 
 OF_NAMES = 3.0
-"""What the temperature of the folds is multiplied by where class names gave the labels: these texts are the surest ones of
-their class, so that folds of them are easier than new texts."""
+"""What the temperature of the folds is multiplied by where class names gave the labels: these texts are the surest ones
+of their class, so that folds of them are easier than new texts."""
 
 
 @dataclass(frozen=True)
