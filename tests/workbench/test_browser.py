@@ -119,6 +119,8 @@ def test_the_page_works_on_another_machine_and_sigterm_writes_the_files(page, tm
     """Without https, a browser has less of ``crypto`` for pages of other machines."""
     rows = "".join(json.dumps(row) + "\n" for row in unlabeled())
     (tmp_path / "texts.jsonl").write_text(rows)
+    page.driver.get("about:blank")
+    page.errors()  # of pages whose server was gone
     less = {"source": "delete Crypto.prototype.randomUUID"}
     script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", less)
     try:
@@ -250,6 +252,22 @@ def test_the_map_with_lasso_search_confusion_and_export(page, explored):
     page.find("before").click()
     assert page.find("before").get_attribute("aria-pressed") == "true"
     page.find("before").click()
+
+
+def test_the_table_is_no_wider_than_its_box(page, explored):
+    """Also with a word that is wider, and the fields of the filters can be read."""
+    page.find("query").clear()
+    page.find("by").send_keys("words")
+    page.find("query").send_keys("onerror", Keys.ENTER)
+    page.wait(lambda: table(page) == [EVIL])
+    box = "document.querySelector('.scroll')"
+    page.script(f"{box}.querySelector('tbody td').textContent = 'w'.repeat(300)")
+    assert page.script(f"return {box}.scrollWidth <= {box}.clientWidth")
+    for name in ("filter-label", "filter-prediction"):
+        assert page.find(name).size["width"] >= 70
+    assert page.find("below").size["height"] < 40
+    page.find("clear").click()
+    page.find("query").clear()
 
 
 def test_points_are_read_by_pointing_and_clicking_and_escaped(page, explored):

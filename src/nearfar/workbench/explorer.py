@@ -144,7 +144,7 @@ class Explorer:
             "predicts": list(self.embeddings.classes),
             "map": "t-SNE" if self.tsne else "PCA",
             "compared": None if self.compared is None else self.compared.name,
-            "suspects": len(self.suspects),
+            "suspects": len(self.suspect_rows()),
         }
 
     def column(self, name: str) -> NDArray[Any] | None:

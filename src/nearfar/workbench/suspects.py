@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from nearfar.seeds import stream
 FOLDS = 5
 VOTERS = 10
 """Nearest labeled texts that vote."""
+FEWEST = 3
+"""Labeled texts among the nearest ones without which they have no vote: one or two would doubt nearly every label."""
 DOUBT = 0.7
 """Share of the neighbors with one other label from which a label is suspected."""
 MOST = 20_000
@@ -34,7 +37,7 @@ class Suspicion:
     quality: float | None
     """The cross-validated probability of its label, adjusted by class (cleanlab); None where it was not computed."""
     share: float
-    """The share of its neighbors that have the suggested class."""
+    """The share of its nearest labeled texts that have the suggested class."""
     by: str
     """Who doubts it: ``both``, ``probabilities`` or ``neighbors``."""
 
@@ -51,7 +54,8 @@ def suspicions(vectors: NDArray[np.float32], labels: Rows, around: Rows, *, seed
     known = np.flatnonzero(labels >= 0)
     if len(known) < 3 or len(np.unique(labels[known])) < 2:
         return []
-    vote, share = neighbor_votes(labels, around)
+    voters = [others[others >= 0][:VOTERS] for others in labels[around]]
+    vote, share = neighbor_votes(voters)
     by_vote = (labels >= 0) & (vote >= 0) & (vote != labels) & (share >= DOUBT)
     quality, guess = np.full(len(labels), np.nan), np.full(len(labels), -1)
     by_chance = np.zeros(len(labels), dtype=np.bool_)
@@ -68,17 +72,20 @@ def suspicions(vectors: NDArray[np.float32], labels: Rows, around: Rows, *, seed
         name = "both" if both else "probabilities" if by_chance[row] else "neighbors"
         suggested = int(guess[row] if by_chance[row] else vote[row])
         value = None if np.isnan(quality[row]) else float(quality[row])
-        agreeing = float(np.mean(labels[around[row][:VOTERS]] == suggested)) if around.shape[1] else 0.0
+        agreeing = float(np.mean(voters[row] == suggested)) if len(voters[row]) else 0.0
         found.append(Suspicion(int(row), suggested, value, agreeing, name))
     return sorted(found, key=lambda one: (one.by != "both", 0.5 if one.quality is None else one.quality, -one.share))
 
 
-def neighbor_votes(labels: Rows, around: Rows) -> tuple[Rows, NDArray[np.float64]]:
-    """(n,) the most frequent class of the nearest labeled texts (-1 without any), and (n,) its share of them."""
-    vote, share = np.full(len(labels), -1), np.zeros(len(labels))
-    for row, others in enumerate(labels[around]):
-        votes = others[others >= 0][:VOTERS]
-        if len(votes):
+def neighbor_votes(voters: Sequence[Rows]) -> tuple[Rows, NDArray[np.float64]]:
+    """(n,) the most frequent class of the nearest labeled texts (-1 with too few of them), and (n,) its share.
+
+    >>> neighbor_votes([np.array([1, 1, 0, 1]), np.array([1, 1])])
+    (array([ 1, -1]), array([0.75, 0.  ]))
+    """
+    vote, share = np.full(len(voters), -1), np.zeros(len(voters))
+    for row, votes in enumerate(voters):
+        if len(votes) >= FEWEST:
             counts = np.bincount(votes)
             vote[row], share[row] = counts.argmax(), counts.max() / len(votes)
     return vote, share

@@ -62,7 +62,8 @@ function show() {
     byId("fix-count").textContent = byId("fix-why").textContent = "";
     return;
   }
-  byId("fix-count").textContent = `${suspects.length + 1} suspected label errors. Line ${current.line} of the file:`;
+  const left = suspects.length + 1;
+  byId("fix-count").textContent = `${left} suspected label ${left === 1 ? "error" : "errors"}. Line ${current.line} of the file:`;
   byId("fix-text").textContent = current.text;
   byId("fix-why").replaceChildren("Its label is ", element("b", current.label), `. ${DOUBT[current.by]}: `,
     `${Math.round(100 * current.share)} % of the nearest labeled texts are `, element("b", current.suggested), ".");
@@ -86,8 +87,10 @@ async function decide(kind, label = null) {
   try {
     const { conflicts } = await ask("decide", { changes: [{ row: item.row, version: item.version, kind, label, checked: true }] });
     if (conflicts.length) showError(new Error("Somebody else has decided on this text; your decision was not written."));
-    else history.push({ ...item, version: item.version + 1 });
-    tell(kind === "drop" ? "Dropped." : label === item.label ? "Kept." : `Changed to ${label}.`);
+    else {
+      history.push({ ...item, version: item.version + 1 });
+      tell(kind === "drop" ? "Dropped." : label === item.label ? "Kept." : `Changed to ${label}.`);
+    }
     await advance();
     changed();
   } catch (error) {
@@ -102,7 +105,8 @@ async function undo() {
   if (!item) return;
   try {
     const before = { kind: item.kind, label: item.kind === "label" ? item.label : null };
-    await ask("decide", { changes: [{ row: item.row, version: item.version, ...before }] });
+    const { conflicts } = await ask("decide", { changes: [{ row: item.row, version: item.version, ...before }] });
+    if (conflicts.length) throw new Error("Somebody else has decided on this text since; nothing was undone.");
     if (current) suspects.unshift(current);
     current = { ...item, version: item.version + 1 };
     show();
