@@ -302,6 +302,36 @@ def test_the_documentation_needs_no_other_server(classes):
     assert "<img" not in page.text
 
 
+def test_answers_have_what_the_documentation_says(classes):
+    """The media type and all fields of every path, those that are read with GET, too."""
+    document = classes.get("/openapi.json").json()
+    assert "/v1/models/{name}" in document["paths"]
+
+    def check(schema, value, place):
+        if schema["type"] == "object":
+            for name, inner in schema["properties"].items():
+                assert name in value, (place, name)
+                if value[name] is not None:
+                    check(inner, value[name], f"{place}.{name}")
+        elif schema["type"] == "array":
+            check(schema["items"], value[0], f"{place}[0]")
+        else:
+            kinds = {"string": str, "boolean": bool, "integer": int, "number": float}
+            assert isinstance(value, kinds[schema["type"]]), (place, value)
+
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            ((media, content),) = operation["responses"]["200"]["content"].items()
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+            answer = classes.request(method, path.replace("{name}", "classes"), json=body)
+            assert answer.status_code == 200, (path, answer.text)
+            assert answer.headers["content-type"].startswith(media), path
+            if media == "application/json" and path != "/info":  # of /info, each kind of model has other fields
+                check(content["schema"], answer.json(), path)
+            elif path == "/info":
+                assert set(content["schema"]["properties"]) <= set(answer.json())
+
+
 def test_metrics_and_logs_have_no_texts(classes, caplog):
     """Requests, texts and tokens are counted; a log line says everything but the texts."""
     secret = "a very secret parcel"

@@ -23,23 +23,40 @@ FAULTS = {
     "503": "The model is being loaded, or the server is shutting down.",
     "504": "There was no answer in time.",
 }
-PAGES = {
-    "/info": "The model and the limits of the server.",
-    "/health": "200 if requests are answered, else 503; the same as /health/ready.",
-    "/health/ready": "Readiness: 200 if requests are answered, else 503.",
-    "/health/live": "Liveness: 200 as long as the process answers.",
-    "/metrics": "Counters and histograms for Prometheus.",
-    "/v1/models": "The model as OpenAI lists it.",
-    "/openapi.json": "This description.",
-    "/docs": "This description as a page.",
+JSON, READY = "application/json", {"status": "ready"}
+CARD = {"id": "model", "object": "model", "created": 1_763_424_000, "owned_by": "nearfar"}
+INFO = {
+    "model_id": "model", "model_dtype": "float32", "model_type": {"embedding": {"pooling": "mean"}},
+    "embedding_size": 384, "tasks": [{"name": "topic", "kind": "classes", "pairs": False, "labels": ["delivery"]}],
+    "max_concurrent_requests": 4_096, "max_input_length": 256, "max_batch_tokens": 2_048,
+    "max_client_batch_size": 2_048, "auto_truncate": True, "tokenization_workers": 1, "version": nearfar.__version__,
+}  # fmt: skip
+PAGES: dict[str, tuple[str, str, Any]] = {
+    "/info": ("The model and the limits of the server.", JSON, INFO),
+    "/health": ("200 if requests are answered, else 503; the same as /health/ready.", JSON, READY),
+    "/health/ready": ("Readiness: 200 if requests are answered, else 503.", JSON, READY),
+    "/health/live": ("Liveness: 200 as long as the process answers.", JSON, {"status": "alive"}),
+    "/metrics": ("Counters and histograms for Prometheus.", "text/plain", "nearfar_ready 1"),
+    "/v1/models": ("The model as OpenAI lists it.", JSON, {"object": "list", "data": [CARD]}),
+    "/v1/models/{name}": ("The model by its name, or 404.", JSON, CARD),
+    "/openapi.json": ("This description.", JSON, {"openapi": "3.1.0"}),
+    "/docs": ("This description as a page.", "text/html", "<!doctype html>"),
 }
+"""The paths that are read with GET: what they give, as what, and an example."""
 
 
 def describe(endpoints: Sequence[Endpoint], *, keyed: bool) -> dict[str, Any]:
     """The OpenAPI document."""
     paths: dict[str, Any] = {endpoint.path: {"post": _operation(endpoint)} for endpoint in endpoints}
-    for path, summary in PAGES.items():
-        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": "OK"}}}}
+    for path, (summary, media, example) in PAGES.items():
+        answer = {"description": "OK", "content": {media: {"schema": _shape(example), "example": example}}}
+        operation: dict[str, Any] = {"summary": summary, "responses": {"200": answer}}
+        if path.startswith("/health") and path != "/health/live":
+            operation["responses"]["503"] = {"description": FAULTS["503"], "content": _fault(path)}
+        if "{name}" in path:
+            operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+            operation["responses"]["404"] = {"description": "There is no such model.", "content": _fault(path)}
+        paths[path] = {"get": operation}
     error = {"type": "object", "properties": {"error": {"type": "string"}, "error_type": {"type": "string"}}}
     fault = {
         "type": "object",
@@ -63,9 +80,12 @@ def describe(endpoints: Sequence[Endpoint], *, keyed: bool) -> dict[str, Any]:
     return document
 
 
+def _fault(path: str) -> dict[str, Any]:
+    name = "OpenAIError" if path.startswith("/v1/") else "Error"
+    return {JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    name = "OpenAIError" if endpoint.path.startswith("/v1/") else "Error"
-    fault = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     return {
         "summary": endpoint.summary,
         "operationId": endpoint.path.strip("/").replace("/", "_"),
@@ -78,7 +98,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
                 "description": "OK",
                 "content": {"application/json": {"schema": _shape(endpoint.result), "example": endpoint.result}},
             },
-            **{status: {"description": text, "content": fault} for status, text in FAULTS.items()},
+            **{status: {"description": text, "content": _fault(endpoint.path)} for status, text in FAULTS.items()},
         },
     }
 
@@ -100,6 +120,7 @@ body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h2 { margin-top: 2.5rem; font-size: 1.15rem; } code, pre { font: 0.9em ui-monospace, monospace; }
 pre { overflow-x: auto; padding: 0.75rem; border: 1px solid #8886; border-radius: 4px; }
 table { border-collapse: collapse; } th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0; }
+@media (max-width: 40rem) { .fields tr, .fields td { display: block; padding: 0; } .fields tr { margin: 0.75rem 0; } }
 """
 
 
@@ -132,4 +153,4 @@ def _request(path: str, operation: dict[str, Any]) -> str:
         rows.append(f"<tr><td><code>{escape(name)}</code><td>{escape(default)}<td>{escape(field['description'])}")
     answer = operation["responses"]["200"]["content"]["application/json"]["example"]
     command = f"curl SERVER{path} -H 'Content-Type: application/json' -d '{json.dumps(content['example'])}'"
-    return f"<table>{''.join(rows)}</table><pre>{escape(command)}\n\n{escape(json.dumps(answer))}</pre>"
+    return f"<table class='fields'>{''.join(rows)}</table><pre>{escape(command)}\n\n{escape(json.dumps(answer))}</pre>"
