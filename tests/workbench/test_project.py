@@ -95,6 +95,17 @@ def test_what_cannot_be_shown_is_refused(tmp_path):
     assert read_texts(str(tmp_path / "a.csv"), Layout(label="kind")).labels == ["x"]
 
 
+def test_labels_that_cannot_be_shown_are_counted(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "label": ["x", "y"]}\n{"text": "b", "label": "x"}\n{"text": "c"}\n')
+    texts = read_texts(str(path))
+    assert texts.labels == [None, "x", None]
+    assert texts.notes[-1] == "1 label of column 'label' not used: one class a text is shown, and these have several"
+    path.write_text('{"text": "a", "label": {"x": 1}}\n{"text": "b", "label": null}\n')
+    assert texts.notes[:-1] == ()
+    assert "1 label of column 'label' not used: they are no names" in read_texts(str(path)).notes[-1]
+
+
 def test_a_curve_whose_last_line_was_cut_is_read_up_to_it(tmp_path):
     project = project_of(tmp_path, PARTLY)
     assert project.curve() == []

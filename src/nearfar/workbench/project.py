@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nearfar.data import Layout, Stream
 from nearfar.data.readers import Invalid
-from nearfar.data.values import label_of
+from nearfar.data.values import MANY_LABELS, NO_LABEL, label_of
 from nearfar.data.writers import write_rows
 from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
 from nearfar.files import only_process
@@ -86,13 +86,12 @@ def read_texts(source: str, layout: Layout = Layout(), *, invalid: Invalid = "re
         raise SettingError(f"--label {label}: {source} has no such column.{did_you_mean(label, sorted(names))}")
     if label is None:
         label = next((name for name in LABEL_COLUMNS if name in names), None)
-    known = [None if label is None else _label(row.get(label)) for row in values]
-    return Texts(source, texts, known, lines, notes)
-
-
-def _label(value: object) -> str | None:
-    label = label_of(value)
-    return label if isinstance(label, str) else None
+    known = [NO_LABEL if label is None else label_of(row.get(label)) for row in values]
+    if unused := sum(one is not NO_LABEL and not isinstance(one, str) for one in known):
+        several = MANY_LABELS in known
+        why = "one class a text is shown, and these have several" if several else "they are no names of classes"
+        notes = (*notes, f"{counted(unused, 'label')} of column {label!r} not used: {why}")
+    return Texts(source, texts, [one if isinstance(one, str) else None for one in known], lines, notes)
 
 
 class Project:
