@@ -11,7 +11,7 @@ import nearfar
 from nearfar.exports import quality
 
 ROWS = [("an apple", "fruit"), ("a plum", "fruit"), ("a saw", "tool"), ("a drill", "tool")]
-TABLE = ("size", "texts per second", "one text", "other labels", "accuracy")
+TABLE = ("size", "texts per second", "one text", "changed labels", "accuracy")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,37 @@ def test_an_export_below_the_limit_is_not_kept_without_force(model, tmp_path, mo
     assert "the export is not kept" in errors
     assert in_process(*words, "--force")[0] == 0
     assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_a_refused_export_leaves_the_one_before_it(model, tmp_path, monkeypatch):
+    words = ("export", model, "--to", "static", "--out", tmp_path / "out")
+    assert in_process(*words, "--force")[0] == 0
+    before = (tmp_path / "out" / "model.safetensors").read_bytes()
+    monkeypatch.setattr(quality, "LIMITS", dict.fromkeys(quality.LIMITS, quality.Limits(-1.0, -101, -1)))
+    assert in_process(*words, "--overwrite")[0] == 1
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_only_an_export_is_overwritten(model, tmp_path, monkeypatch):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "thesis.txt").write_text("years of work")
+    words = ("export", model, "--to", "static", "--overwrite", "--out")
+    status, _, errors = in_process(*words, tmp_path / "papers")
+    assert (status, "holds no export" in errors) == (1, True)
+    assert (tmp_path / "papers" / "thesis.txt").is_file()
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = in_process(*words, ".")
+    assert (status, "a folder of its own" in errors) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["onnx", "static"])
+def test_commands_that_need_the_model_itself_say_so(model, tmp_path, kind):
+    in_process("export", model, "--to", kind, "--out", tmp_path / "out", "--force")
+    (tmp_path / "rows.txt").write_text("an apple\n")
+    for words in (("predict", tmp_path / "out", tmp_path / "rows.txt"), ("export", tmp_path / "out", "--out", "x")):
+        status, _, errors = in_process(*words)
+        assert (status, "this is an exported model" in errors) == (1, True)
 
 
 @pytest.mark.parametrize(

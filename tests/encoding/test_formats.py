@@ -243,7 +243,7 @@ def test_auto_takes_the_fastest_and_keeps_what_it_measured(network, monkeypatch,
     choice = use_precision(model, "auto")
     assert choice.form == "int8"
     assert "3.0 times as fast" in choice.reason
-    assert "labels are others" in choice.reason
+    assert "labels change" in choice.reason
     (kept,) = json.loads((cache / "precision.json").read_text()).values()
     assert kept == {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}
     monkeypatch.setattr(formats, "measure", None)  # not called again

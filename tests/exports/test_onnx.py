@@ -180,7 +180,7 @@ def test_a_vector_that_is_no_number_is_not_good_enough(folder, tiny):
     assert quality.problem is None
     assert "1 - cosine" in (replace(quality, distance=float("nan")).problem or "")
     assert "1 - cosine" in (replace(quality, distance=0.5).problem or "")
-    assert "labels are others" in (replace(quality, changed=3.0).problem or "")
+    assert "labels change" in (replace(quality, changed=3.0).problem or "")
     worse = replace(quality, before=replace(quality.before, accuracy=90.0), after=replace(quality.after, accuracy=88.0))
     assert "loses 2.0 points" in (worse.problem or "")
 
@@ -192,6 +192,16 @@ def test_folders_of_models_are_no_exports(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "both")
     (tmp_path / "both" / "nearfar.json").write_text("{}")
     assert not is_exported(tmp_path / "both")
+
+
+def test_a_graph_beside_the_weights_of_another_library_is_not_opened(tiny, folder, tmp_path):
+    """Encoders on the hub have some."""
+    from nearfar.exports.transformers_folder import export_transformers
+
+    export_transformers(model_on(tiny("bert")), tmp_path / "encoder")
+    shutil.copyfile(folder / FILE, tmp_path / "encoder" / FILE)
+    assert not is_exported(tmp_path / "encoder")
+    assert nearfar.load(tmp_path / "encoder").embed(["a cat"]).shape == (1, 32)
 
 
 def changed(folder: Path, to: Path, **metadata) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from nearfar.cli import options
 from nearfar.cli.options import handling, open_console, print_notes
 from nearfar.errors import OutputError, SettingError, counted
+from nearfar.files import atomic_folder
 
 if TYPE_CHECKING:
     from nearfar.data import Layout, Records
@@ -87,17 +87,17 @@ def export(
     layout = Layout(text=text, pair=pair, label=label, encoding=encoding, large=large)
     rows = _rows(model, opened, data, layout, drop=handling(invalid) == "drop")
     tasks = load_tasks(model, opened) if holds_tasks(model) else None
-    exported, answers = _write(to, opened, out, rows, int8=int8, tasks=tasks)
-    quality = compare(opened, exported, rows.given, rows.labels, answers=answers)
-    notes = list(rows.notes)
-    if tasks is not None:
-        difference = compare_tasks(tasks, exported, rows.given)
-        notes.append(f"the outputs of all tasks differ by at most {difference:.2g}")
-    _print(quality, TARGETS[to] + (f", {quality.kind}" if to in ("onnx", "openvino") else ""))
-    print_notes(notes)
-    if quality.problem is not None and not force:
-        shutil.rmtree(out)
-        raise OutputError(f"{out}: the export is not kept: {quality.problem}. --force keeps it all the same.")
+    with atomic_folder(out, out.with_name(f".{out.name}-compared")) as folder:  # what was there stays after a refusal
+        exported, answers = _write(to, opened, folder, rows, int8=int8, tasks=tasks)
+        quality = compare(opened, exported, rows.given, rows.labels, answers=answers)
+        notes = list(rows.notes)
+        if tasks is not None:
+            difference = compare_tasks(tasks, exported, rows.given)
+            notes.append(f"the outputs of all tasks differ by at most {difference:.2g}")
+        _print(quality, TARGETS[to] + (f", {quality.kind}" if to in ("onnx", "openvino") else ""))
+        print_notes(notes)
+        if quality.problem is not None and not force:
+            raise OutputError(f"{out}: the export is not kept: {quality.problem}. --force keeps it all the same.")
     how = OPENS["encoder" if to == "transformers" and opened.labels is None else to]
     sys.stderr.write(f"saved to {out}; open it with {how.format(str(out))}\n")
 
@@ -105,12 +105,23 @@ def export(
 def _check_folder(out: Path, *, overwrite: bool) -> None:
     if out.is_file():
         raise OutputError(f"{out}: this is a file; give a folder for the model.")
+    if out.name in ("", ".."):
+        raise OutputError(f"{out}: the export is a folder of its own; give it a name, such as --out exported.")
     if (out / "nearfar.json").exists():
         raise OutputError(f"{out}: the folder holds a model of nearfar, which would be lost; choose another --out.")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise OutputError(
             f"{out}: the folder is not empty. Replace its files with --overwrite, or choose another --out."
         )
+    if out.is_dir() and any(out.iterdir()) and not _is_export(out):
+        raise OutputError(f"{out}: the folder holds no export, and its files would be lost; choose another --out.")
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder looks like one that an export wrote."""
+    from nearfar.exports.folders import is_exported
+
+    return is_exported(folder) or ((folder / "config.json").is_file() and any(folder.glob("*.safetensors")))
 
 
 @dataclass(frozen=True)
@@ -233,7 +244,7 @@ def _print(quality: Quality, name: str) -> None:
     table.add_row(what, "", f"{quality.distance:.2g}{decides}")
     if quality.changed is not None:
         decides = "" if scored else f" (limit {limits.changed:.0f} %)"
-        table.add_row("other labels", "", f"{quality.changed:.1f} %{decides}")
+        table.add_row("changed labels", "", f"{quality.changed:.1f} %{decides}")
     if scored:
         lost = f" (limit -{limits.points:.0f})"
         table.add_row("accuracy", *(f"{side.accuracy:.1f} %{end}" for side, end in zip(sides, ("", lost), strict=True)))

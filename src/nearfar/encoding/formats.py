@@ -80,13 +80,13 @@ class Drift:
     distance: float
     """The mean of 1 - cosine."""
     changed: int | None
-    """Labels that are others; None without classes."""
+    """Labels that change; None without classes."""
     texts: int
     kind: str = "texts"
     """Whose texts they are."""
 
     def __str__(self) -> str:
-        labels = "" if self.changed is None else f", {self.changed} of {self.texts} labels are others"
+        labels = "" if self.changed is None else f", {self.changed} of {self.texts} labels change"
         return f"mean 1 - cosine to fp32 is {self.distance:.4f} on {self.texts} {self.kind}{labels}"
 
 

@@ -88,6 +88,11 @@ class Source:
     """What sentence-transformers puts in front of every text."""
 
 
+EXPORT_CARD = "export.json"
+GRAPHS = ("model.onnx", "openvino_model.xml")
+"""Signs of an export of nearfar; other libraries have graphs, too, beside ``config.json``."""
+
+
 def find(name: str, *, token: str | None = None) -> Source:
     """Resolve a name: ``minilm``, ``toy``, a folder, or a hub id, which may end in ``@REVISION``."""
     if name == "toy":
@@ -109,7 +114,14 @@ def find(name: str, *, token: str | None = None) -> Source:
     if os.path.isdir(folder):
         if regular_file(folder, CARD) is None and ((folder / STAGING).exists() or (folder / "checkpoints").is_dir()):
             raise EncoderError(f"{name}: training into this folder has not finished; continue it with --resume.")
-        if regular_file(folder, "config.json") is None:
+        unknown = regular_file(folder, "config.json") is None
+        signs = (EXPORT_CARD, *GRAPHS) if unknown else (EXPORT_CARD,)
+        if regular_file(folder, CARD) is None and any((folder / file).is_file() for file in signs):
+            raise EncoderError(
+                f"{name}: this is an exported model, which nearfar.load and 'nearfar serve' open; name the folder of "
+                "the model that it was made of."
+            )
+        if unknown:
             raise EncoderError(
                 f"{name}: the folder holds no config.json, so it is no encoder. "
                 "Give a folder saved by nearfar, transformers or sentence-transformers."

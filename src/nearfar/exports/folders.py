@@ -32,8 +32,9 @@ def _kind(place: Path) -> str | None:
         return "openvino" if place.name == openvino_model.FILE else None
     if (place / "nearfar.json").exists():
         return None
-    if (place / onnx_model.FILE).is_file():
-        return "onnx"
-    if (place / openvino_model.FILE).is_file():
-        return "openvino"
+    if not (place / "config.json").exists():  # else another library has a graph beside the weights
+        if (place / onnx_model.FILE).is_file():
+            return "onnx"
+        if (place / openvino_model.FILE).is_file():
+            return "openvino"
     return "static" if static_model.is_static(place) else None

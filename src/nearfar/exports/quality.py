@@ -33,7 +33,7 @@ class Limits:
     points: float
     """Percentage points of accuracy that may be lost."""
     changed: float
-    """Labels that may be others, in percent, where there is no accuracy to compare."""
+    """Labels that may change, in percent, where there is no accuracy to compare."""
 
 
 LIMITS = {"fp32": Limits(1e-4, 1, 1), "int8": Limits(1e-2, 1, 1), "static": Limits(0.5, 10, 25)}
@@ -60,7 +60,7 @@ class Quality:
     distance: float
     """The mean of 1 - cosine over the texts; of static vectors, 1 - correlation of the similarities of texts."""
     changed: float | None
-    """The share of labels that are others, in percent; None without a class head."""
+    """The share of labels that change, in percent; None without a class head."""
     texts: int
     kind: str
 
@@ -81,7 +81,7 @@ class Quality:
             if lost > limits.points:
                 return f"it loses {lost:.1f} points of accuracy, and the limit is {limits.points:.1f}"
         elif self.changed is not None and self.changed > limits.changed:
-            return f"{self.changed:.1f} % of its labels are others, and the limit is {limits.changed:.1f} %"
+            return f"{self.changed:.1f} % of the labels change, and the limit is {limits.changed:.1f} %"
         return None
 
 
