@@ -56,7 +56,13 @@ def ours_of(exported: OnnxModel) -> list[int]:
     return exported.predict_proba(TEXTS).argmax(axis=1).tolist()
 
 
-@pytest.mark.parametrize(("family", "pooling"), [("roberta", "first"), ("bert", "pooler"), ("distilbert", "last")])
+@pytest.mark.parametrize(
+    ("family", "pooling"),
+    [
+        ("roberta", "first"), ("bert", "pooler"), ("distilbert", "last"),
+        *((family, "mean") for family in ("electra", "mpnet", "deberta-v2", "modernbert", "gte", "nomic_bert")),
+    ],
+)  # fmt: skip
 def test_every_pooling_gives_the_same_vectors(tiny, tmp_path, family, pooling):
     """With a map behind the pooling, and normalized, where the card says so; other families than BERT, too."""
     dim = 32
@@ -71,6 +77,22 @@ def test_every_pooling_gives_the_same_vectors(tiny, tmp_path, family, pooling):
     assert np.abs(model.embed(texts) - exported.embed(texts)).max() < 1e-5
     with pytest.raises(SettingError, match="no class head"):
         exported.predict(texts)
+
+
+def test_an_encoder_that_torch_cannot_convert_is_refused(tiny, tmp_path):
+    with pytest.raises(EncoderError, match="cannot convert an encoder of type xlnet to ONNX"):
+        export_onnx(model_on(tiny("xlnet"), pooling="last"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_on_joined_pairs(tiny, tmp_path, kind):
+    model = model_on(tiny("bert"), head=HEADS[kind], joined=True)
+    export_onnx(model, tmp_path / "out")
+    exported = OnnxModel(tmp_path / "out", threads=1)
+    assert exported.predict(PAIRS).tolist() == [one.label for one in model.predict(PAIRS)]
+    order = np.argsort(LABELS)
+    assert np.abs(model.probabilities(PAIRS)[:, order] - exported.predict_proba(PAIRS)).max() < 1e-5
 
 
 def test_the_architectures_own_head_and_joined_pairs(tiny, tmp_path):

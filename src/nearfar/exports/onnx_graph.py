@@ -120,17 +120,23 @@ def _graph(model: Model, tasks: TaskModel | None, label_type: LabelType) -> tupl
     tensors = table.padded(range(2)).tensors
     given = [tensors[name] for name in INPUTS if name in tensors]
     sizes = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1)}
-    with quiet(), torch.no_grad():
-        program: Any = torch.onnx.export(
-            graph, tuple(given), dynamo=True, dynamic_shapes=(sizes,) * len(given), opset_version=OPSET,
-            input_names=[name for name in INPUTS if name in tensors],
-            output_names=[EMBEDDING, *(head.output for head in heads)],
-        )  # fmt: skip
+    kind = model.model.network.config.model_type
+    try:
+        with quiet(), torch.no_grad():
+            program: Any = torch.onnx.export(
+                graph, tuple(given), dynamo=True, dynamic_shapes=(sizes,) * len(given), opset_version=OPSET,
+                input_names=[name for name in INPUTS if name in tensors],
+                output_names=[EMBEDDING, *(head.output for head in heads)],
+            )  # fmt: skip
+    except torch.onnx.OnnxExporterError as cause:
+        raise EncoderError(
+            f"the exporter of torch cannot convert an encoder of type {kind} to ONNX, so neither --to onnx nor --to "
+            "openvino is possible for this model."
+        ) from cause
     proto: ModelProto = program.model_proto
     if not all(size.dim_param for one in proto.graph.input for size in one.type.tensor_type.shape.dim):
         raise EncoderError(
-            f"an encoder of type {model.model.network.config.model_type} cannot be traced for any number of texts, so "
-            "it cannot be exported to ONNX."
+            f"an encoder of type {kind} cannot be traced for any number of texts, so it cannot be exported to ONNX."
         )
     padding = table.padding
     from nearfar import __version__
