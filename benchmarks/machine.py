@@ -15,6 +15,11 @@ from typing import Any
 
 FLAGS = ("amx_tile", "amx_bf16", "avx512_bf16", "avx512f", "avx2", "bf16")
 BF16 = {"amx_bf16", "avx512_bf16", "bf16"}
+ISA = "ONEDNN_MAX_CPU_ISA"
+LIMITS = {"AVX2": ("avx2",), "AVX512_CORE": ("avx512f", "avx2"), "AVX512_CORE_VNNI": ("avx512f", "avx2")}
+"""The flags that count under these values of the variable, which keeps torch's matrix products from newer ones."""
+LIMITED = "limited to"
+"""What a processor's name says then."""
 PACKAGES = ("torch", "transformers", "sentence-transformers", "accelerate")
 IDLE = 0.3
 """The largest load average a core at which a measurement starts."""
@@ -123,8 +128,12 @@ def parse_cpuinfo(text: str) -> tuple[str, list[str]]:
 
 
 def cpu() -> tuple[str, list[str]]:
-    """Name and flags of this machine's processor."""
-    return parse_cpuinfo(_text("/proc/cpuinfo"))
+    """Name and flags of this machine's processor, as far as ``ONEDNN_MAX_CPU_ISA`` lets torch use them."""
+    name, flags = parse_cpuinfo(_text("/proc/cpuinfo"))
+    limit = os.environ.get(ISA, "").upper()
+    if limit not in LIMITS:
+        return name, flags
+    return f"{name} {LIMITED} {limit}", [flag for flag in flags if flag in LIMITS[limit]]
 
 
 def bf16_units(flags: list[str]) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import lines as turn_lines
-from benchmarks import results_page
+from benchmarks import machine, results_page
 from benchmarks.few_labels import OURS, SIZES, THEIRS, Pair, Results, pairs
 from benchmarks.tables import middle, number, paired, ratios, spread
 
@@ -133,7 +133,7 @@ def speed(lines: Sequence[turn_lines.Line]) -> str:
     """Training and embedding beside other libraries, as far as the ratios may be stated."""
     latest: dict[str, results_page.Section] = {}
     for section in results_page.sections(lines):
-        if section.summarized and not section.first["busy"]:
+        if section.summarized and not section.first["busy"] and machine.LIMITED not in section.first["processor"]:
             held = latest.setdefault(section.name, section)
             latest[section.name] = max(held, section, key=lambda one: one.first["run"])
     rows: list[str] = []

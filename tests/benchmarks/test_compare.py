@@ -443,6 +443,17 @@ def test_processors_are_told_apart():
     assert not machine.busy(0.2, 2)
 
 
+def test_a_limit_of_torchs_instructions_makes_another_processor(monkeypatch):
+    """Its results have a section of their own on the page."""
+    text = "model name\t: A Chip\nflags\t\t: avx2 avx512f avx512_bf16\n"
+    monkeypatch.setattr(machine, "_text", lambda _path: text)
+    monkeypatch.delenv(machine.ISA, raising=False)
+    assert machine.cpu() == ("A Chip", ["avx512_bf16", "avx512f", "avx2"])
+    monkeypatch.setenv(machine.ISA, "avx2")
+    assert machine.cpu() == ("A Chip limited to AVX2", ["avx2"])
+    assert not machine.bf16_units(machine.cpu()[1])
+
+
 def test_a_busy_machine_is_refused(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(machine, "watch", lambda: (0.5, 0.0))
     out = tmp_path / "results.md"

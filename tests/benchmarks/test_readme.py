@@ -109,6 +109,8 @@ def test_speeds_are_those_of_the_latest_undisturbed_run():
         "| `embed` |" in text
     )
     assert "300" not in text
+    limited = [{**line, "processor": "Chip limited to AVX2"} for line in turns(4, both(70.0))]
+    assert readme.speed([*turns(2, both(400.0)), *limited]) == readme.speed(turns(2, both(400.0)))
     assert "Chip 2, 2 cores, avx2; 2026-01-02." in text
     assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
 
