@@ -73,11 +73,11 @@ def exported(folder: Path, kind: str, texts: list[str]) -> Path:
 
 
 def accuracy(arguments: argparse.Namespace) -> None:
-    """One line a data set: the accuracy of the model and of its exports, in percent."""
+    """One line a data set: the accuracy of the model in fp32 and of its exports, in percent."""
     for name in arguments.sets:
         folder, train, texts, labels = trained(arguments.source, arguments.work, name, arguments.n)
         line: dict[str, Any] = {"data": name, "n": arguments.n, "texts": len(texts)}
-        line["model"] = _right(nearfar.load(folder).predict(texts), labels)
+        line["model"] = _right(nearfar.load(folder, precision="fp32").predict(texts), labels)
         for kind in arguments.formats:
             line[kind] = _right(nearfar.load(exported(folder, kind, train)).predict(texts), labels)
         _say(line)
@@ -107,7 +107,7 @@ def start(arguments: argparse.Namespace) -> None:
 def speed(arguments: argparse.Namespace) -> None:
     """Texts per second of predict on many texts, and the milliseconds of one, in turns."""
     folder, train, texts, _ = trained(arguments.source, arguments.work, "trec", arguments.n)
-    models: dict[str, Any] = {"model": nearfar.load(folder)}
+    models: dict[str, Any] = {"model": nearfar.load(folder), "model fp32": nearfar.load(folder, precision="fp32")}
     models |= {kind: nearfar.load(exported(folder, kind, train)) for kind in arguments.formats}
     many = (texts * (-(-arguments.texts // len(texts))))[: arguments.texts]
     for _ in range(arguments.repeats):
