@@ -21,6 +21,8 @@ PAGES = {
     "results/accuracy.md": "benchmarks/STUDIES.md",
     "results/reliability.md": "benchmarks/RELIABILITY.md",
     "results/server.md": "benchmarks/SERVE.md",
+    "results/explore.md": "benchmarks/EXPLORE.md",
+    "results/labels.md": "benchmarks/LABELING.md",
     "results/archive.md": "benchmarks/ARCHIVE.md",
 }
 """The page of the site, and the file that it is."""
