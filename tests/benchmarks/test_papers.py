@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,8 @@ from benchmarks.papers.studies import SEARCH, Known, Part, Run, laid_over, pendi
 from benchmarks.papers.verdicts import CONFIRMED, CONTROL, NOT_CONFIRMED, NOT_RUN, UNKNOWN, judge, verdict
 
 from nearfar.experiments.statistics import corrected_t_test
+from nearfar.pipeline.objectives import unregister
+from nearfar.recipe import OBJECTIVES
 
 STUDY = """
 paper = "triple-entropy"
@@ -53,6 +56,14 @@ gain = 1.0
 published = "no figure"
 """
 SMALL = Part(encoders=["small"])
+
+
+@pytest.fixture(autouse=True)
+def unregistered() -> Iterator[None]:
+    """Other tests list the objectives of the package."""
+    yield
+    if reweighted.NAME in OBJECTIVES:
+        unregister(reweighted.Reweighted)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from nearfar.encoding.heads import (
 from nearfar.encoding.model import Model, Prediction, load
 from nearfar.encoding.model_folder import Card, save
 from nearfar.encoding.pretrained import Built, build, find
-from nearfar.encoding.processor import limit_kernel_caches
 from nearfar.encoding.tokens import Inputs, Padded, TokenTable, tokenize
 from nearfar.encoding.unpadded import Unpadded
 
@@ -49,5 +48,3 @@ __all__ = [
     "save",
     "tokenize",
 ]
-
-limit_kernel_caches()

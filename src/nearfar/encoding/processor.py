@@ -60,3 +60,6 @@ def _field(cpuinfo: Path, names: tuple[str, ...]) -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
+
+
+limit_kernel_caches()
