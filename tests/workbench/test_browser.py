@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import time
 
 import pytest
 from selenium.webdriver import ActionChains
@@ -66,6 +67,8 @@ def test_labels_by_keyboard_from_none_to_a_model_with_a_crash_between(page, tmp_
         page.press("1")
         page.wait(lambda: "not written" in page.text("error"))
         assert "server does not answer" in page.text("error")
+        time.sleep(4)  # the page asks for the state every second, and for more texts after three
+        assert "not written" in page.text("error")
         assert page.text("text") == text
         page.errors()
     assert count() == 12

@@ -38,8 +38,9 @@ export function element(name, text = "", attributes = {}) {
 }
 
 export function showError(error) {
-  const box = byId("error");
-  box.querySelector("span").textContent = error.message || String(error);
+  const box = byId("error"), span = box.querySelector("span"), message = error.message || String(error);
+  if (!box.hidden && span.textContent.startsWith(message)) return;  // the same with more: which label was not written
+  span.textContent = message;
   box.hidden = false;
 }
 
