@@ -205,7 +205,7 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path):
         (f"seed = 0x{'f' * 9000}\n" + DATA, 1, "got an integer of more than 64 bits", "2"),
         (DATA + "dev = 1\n", 3, "data.dev is a string or a number of at least 0 and below 1, got 1", "auto"),
         (DATA + "[encoder]\nmax_length = 1\n", 4, "a whole number of at least 2, got 1", "unset"),
-        (SOFTMAX + "threshold = 1\n", 5, "objective.threshold is a number of at least 0 and below 1", "0.5 for graded"),
+        (SOFTMAX + "threshold = 1\n", 5, "objective.threshold is a number of at least 0 and below 1", "0.5 for scores"),
         (DATA + "[encoder]\ndropout = 1.0\n", 4, "encoder.dropout is a number of at least 0 and below 1", "unset"),
         (
             DATA + "[training]\nlearning_rate = 0\n",

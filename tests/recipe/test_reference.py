@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nearfar.recipe import OBJECTIVES, Batches, Data, Encoder, Head, Recipe, Stage, Training
 from nearfar.recipe.keys import entries
-from nearfar.recipe.reference import reference, task_reference
+from nearfar.recipe.reference import description, reference, task_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recipe.md"
 COMMAND = ".venv/bin/python -m nearfar.recipe.reference > docs/reference/recipe.md"
@@ -47,6 +47,12 @@ def test_rows_say_what_fits_and_the_default():
     assert '| `schedule` | "auto", "linear", "cosine" or "constant" | `"auto"` | How the learning' in page
     assert "| `patience` | a whole number of at least 1 | unset | Early stopping after" in page
     assert '## `[objective]` with `name = "triple-entropy"`' in page
+
+
+def test_parts_of_several_lines_are_whole():
+    formula, related = description(OBJECTIVES["supcon"])["formula"], description(OBJECTIVES["auto"])["related"]
+    assert formula.endswith("; with several labels, a mean weighted by the Jaccard index of the labels")
+    assert related.endswith("score-mse for scored texts, cosine-mse for scored pairs, batch-softmax for pairs")
 
 
 def test_former_names_are_listed():

@@ -17,7 +17,8 @@ NAME = Key("The objective; it decides which other keys this table has.")
 LearningRate: TypeAlias = Annotated[
     float | None,
     Key(
-        "The learning rate of the objective's own weights; unset means 100 times training.learning_rate.",
+        "The learning rate of the objective's own weights, such as centers; unset means 100 times "
+        "training.learning_rate.",
         above=0,
         at_most=10,
     ),

@@ -51,8 +51,8 @@ Level: TypeAlias = Annotated[
 Views: TypeAlias = Annotated[
     Literal["none", "dropout", "spans", "synonyms"],
     Key(
-        'The second view of a text, which is a positive of it: "none" has one view; dropout alone, or also a masked '
-        "span, or also synonyms have two."
+        'A second view of each text, which is a positive of it: "none" for no second view, "dropout" for another '
+        'dropout mask, "spans" also for a masked span, "synonyms" also for synonyms of some words.'
     ),
 ]
 PUBLISHED = Defaults(
@@ -114,14 +114,14 @@ class TripleEntropy(Single):
     preset: Annotated[
         Literal["none", "as-published"],
         Key(
-            '"as-published" fills what is unset with the paper\'s settings: 2,000 centers, batches of 64, '
-            "learning rate 1e-5 for everything, first-token pooling."
+            '"as-published" sets the keys that are unset as in the paper: 2,000 centers, batches of 64, learning rate '
+            "1e-5 for everything, first-token pooling."
         ),
     ] = "none"
     learning_rate: LearningRate = None
     beta: Annotated[float, Key("The weight of cross-entropy; SoftTriple gets the rest.", at_least=0, at_most=1)] = 0.9
     centers: Annotated[
-        int | None, Key("The number of centers of each class; unset means 10, as published 2,000.", at_least=1)
+        int | None, Key("The number of centers of each class; unset means 10, or 2,000 with the preset.", at_least=1)
     ] = None
     gamma: Gamma = 0.1
     scale: Scale = 3.3
@@ -278,10 +278,18 @@ class LabelAware(Single):
     temperature: Temperature = 0.3
     views: Annotated[
         Literal["dropout", "spans", "synonyms"],
-        Key("The second view of a text: dropout alone, or also a masked span, or also synonyms."),
+        Key(
+            'The second view of each text: "dropout" for another dropout mask, "spans" also for a masked span, '
+            '"synonyms" also for synonyms of some words.'
+        ),
     ] = "dropout"
     weighting: Annotated[
-        str | None, Key("The encoder of the weighting network; unset means the same as encoder.name.", encoder=True)
+        str | None,
+        Key(
+            "The encoder of the weighting network, which computes the weights of the negatives; unset means the same "
+            "as encoder.name.",
+            encoder=True,
+        ),
     ] = None
     label_smoothing: LabelSmoothing = 0.0
     class_weight: ClassWeightKey = "none"

@@ -64,7 +64,7 @@ class Blend(Objective):
     """A weighted sum of objectives; the batch-softmax paper has batch-softmax with cosine-mse.
 
     Formula:  L = sum over parts of weight * L of the part
-    Reads:    what its parts read; all of them must read the same shape
+    Reads:    what its parts read; all of them must read the same type of rows
     Batches:  those of the part that needs most
     Related:  stages train with one objective after the other
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725, eq. 6

@@ -13,9 +13,10 @@ from nearfar.recipe.keys import Key
 class BatchSoftmax(Single):
     """Batch-softmax contrastive loss (InfoNCE with in-batch negatives), in both directions.
 
-    Formula:  L = L0 + L1, L0 = -mean log of the diagonal of softmax over rows of (Q A^T / t), L1 the same with A Q^T
+    Formula:  L = L0 + L1, L0 = -mean log of the diagonal of softmax over rows of (Q A^T / t), L1 the same with A Q^T;
+              Q and A are the normalized embeddings of the left and of the right texts, t is the temperature
     Reads:    pairs with a label, a score or nothing; triplets, whose negatives join the batch
-    Batches:  the harder the negatives the better: batches.shuffle = "neighbors" puts similar pairs together
+    Batches:  large ones; batches.shuffle = "neighbors" puts similar pairs into a batch, as hard negatives
     Related:  mnrl is one direction with scale 20; a blend with cosine-mse is the combination of the paper
     Paper:    Chernyavskiy et al. 2022, arXiv:2110.15725
     """
@@ -27,25 +28,30 @@ class BatchSoftmax(Single):
     symmetric: Annotated[bool, Key("Whether the loss is computed in both directions.")] = True
     normalize: Annotated[
         Literal["row", "coordinate", "minmax", "none"],
-        Key("How embeddings are normalized; by coordinate, use temperatures of 1 to 3."),
+        Key(
+            'How embeddings are normalized: "row" to length 1 (cosine), "coordinate" and "minmax" each coordinate over '
+            "the batch, for temperatures of 1 to 3."
+        ),
     ] = "row"
     threshold: Annotated[
         float | None,
         Key(
-            "The target, from 0 to 1, above which a pair is positive; unset means 0.5 for graded scores, and for "
-            "ranking the grades that are relevant (data.relevant).",
+            "The score, from 0 to 1, above which a pair is positive; unset means 0.5 for scores, and for ranking the "
+            "grades that are relevant (data.relevant).",
             at_least=0,
             below=1,
         ),
     ] = None
     reduction: Annotated[
         Literal["positives", "all"],
-        Key("Whether the mean is over positive pairs, or over all pairs with 0 for negative ones."),
+        Key("Whether the loss is averaged over the positive pairs, or over all pairs, of which negative ones have 0."),
     ] = "positives"
     hard_negative_weight: Annotated[
-        float, Key("The weight of hard negatives, added to their similarity, for triplets.")
+        float, Key("The weight of the negative of a triplet: a number that is added to its similarity.")
     ] = 0.0
-    groups: Annotated[bool, Key("Whether texts joined by positive pairs are never each other's negatives.")] = True
+    groups: Annotated[
+        bool, Key("Whether texts that are connected by positive pairs are never used as negatives of each other.")
+    ] = True
 
     @property
     def does(self) -> Capabilities:
@@ -67,7 +73,9 @@ class MultipleNegatives(Single):
     name: Annotated[Literal["mnrl"], NAME] = "mnrl"
     learning_rate: LearningRate = None
     scale: Annotated[float, Key("The factor on all cosines, 1 over the temperature.", above=0)] = 20.0
-    groups: Annotated[bool, Key("Whether texts joined by positive pairs are never each other's negatives.")] = False
+    groups: Annotated[
+        bool, Key("Whether texts that are connected by positive pairs are never used as negatives of each other.")
+    ] = False
     does = Capabilities(reads="pairs", in_batch=True)
 
 
@@ -123,8 +131,8 @@ class PairTriplet(Single):
     negatives: Annotated[
         Literal["batch", "anchor"],
         Key(
-            "The negatives of pairs: the nearest right text of the batch, or labeled negatives of the same left text, "
-            "each in a triplet with each of its positives."
+            'The negatives of pairs: "batch" for the most similar right text of the batch that is no positive, '
+            '"anchor" for labeled negatives of the same left text, each in a triplet with each of its positives.'
         ),
     ] = "batch"
 
@@ -169,14 +177,17 @@ class SimCSE(Single):
         bool, Key("Whether there is a projection layer before the objective in training on plain texts.")
     ] = True
     hard_negative_weight: Annotated[
-        float, Key("The weight of hard negatives, added to their similarity, for triplets.")
+        float, Key("The weight of the negative of a triplet: a number that is added to its similarity.")
     ] = 0.0
     views: Annotated[
         Literal["dropout", "words", "synonyms"],
-        Key("The second view of a plain text: dropout alone, or also dropped words, or also synonyms."),
+        Key(
+            'The second view of a plain text: "dropout" for another dropout mask, "words" also for deleted words, '
+            '"synonyms" also for synonyms of some words.'
+        ),
     ] = "dropout"
     mlm_weight: Annotated[
-        float, Key("The weight of masked language modeling; 0 is none, and the paper has 0.1.", at_least=0)
+        float, Key("The weight of the masked language modeling loss; 0 is none, and the paper has 0.1.", at_least=0)
     ] = 0.0
 
     @property
@@ -209,14 +220,16 @@ class Mirror(Single):
     learning_rate: LearningRate = None
     granularity: Annotated[
         Literal["sentences", "phrases", "words"],
-        Key("What the texts are; it sets what is unset: temperature, masked, epochs, and how much of a text is read."),
+        Key(
+            "The kind of texts, which sets the defaults of temperature, masked, training.epochs and encoder.max_length."
+        ),
     ] = "sentences"
     preset: Annotated[
         Literal["none", "as-published"],
         Key(
-            '"as-published" fills what is unset with the settings of the authors\' code: negatives of both views, '
-            "characters instead of tokens, batches of 200, a constant learning rate without warmup, and for phrases "
-            "and words no mask and the first token as pooling."
+            '"as-published" sets the keys that are unset as in the authors\' code: negatives of both views, characters '
+            "instead of tokens, batches of 200, a constant learning rate without warmup, and for phrases and words no "
+            "mask and the first token as pooling."
         ),
     ] = "none"
     temperature: Annotated[
@@ -228,14 +241,17 @@ class Mirror(Single):
     ] = None
     unit: Annotated[
         Literal["tokens", "characters"] | None,
-        Key("Whether tokens are masked, or characters as in the authors' code; unset means tokens without a preset."),
+        Key(
+            "Whether the length of the masked span is in tokens, or in characters as in the authors' code; unset means "
+            "tokens, or characters with the preset."
+        ),
     ] = None
 
     negatives: Annotated[
         Literal["other-view", "both-views"] | None,
         Key(
             '"other-view" compares first with second views; "both-views" is the loss of the authors\' code (NT-Xent): '
-            "each view with all others, in both directions; unset means other-view without a preset."
+            "each view with all others, in both directions; unset means other-view, or both-views with the preset."
         ),
     ] = None
 

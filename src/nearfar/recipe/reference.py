@@ -20,16 +20,57 @@ LABELS = ("Formula", "Reads", "Batches", "Related", "Paper")
 _INTRODUCTION = """\
 # Recipe
 
-A recipe is a TOML file that describes a training run. Only `data.train` is required; every other key has a default. Any
-key can also be set on the command line: `--set training.epochs=3`. There, `none` unsets a key.
+A recipe is a TOML file that describes a training run: `nearfar train recipe.toml`. Only `data.train` is required; every
+other key has a default. [Hyperparameters](../how-to/hyperparameters.md) lists the keys that are worth trying. A typical
+recipe:
+
+```toml
+[data]
+train = "tickets.csv"
+dev = 0.1
+
+[encoder]
+name = "minilm"
+
+[objective]
+name = "supcon"
+temperature = 0.1
+
+[batches]
+size = 64
+
+[training]
+epochs = 3
+learning_rate = 1e-4
+```
+
+A key is named by its table: `training.epochs` is the key `epochs` of the table `[training]`. Any key can also be set on
+the command line, `--set training.epochs=3`, where `none` unsets a key, and in Python,
+`settings={"training.epochs": 3}`. "Unset" in the column *Default* means that the value is chosen by the data or by
+other keys, as the last column says. The table `[objective]` has other keys for each `name`.
 """
 
 _TASK_INTRODUCTION = """\
 # Multi-task recipe
 
 A recipe with `[[task]]` tables trains several tasks with one encoder: [Multi-task training](../how-to/multi-task.md).
-Every task needs a `name` and `data.train`; every other key has a default. Keys outside of lists can also be set on the
-command line: `--set training.epochs=3`.
+Every task needs a `name` and `data.train`; every other key has a default. A small example, with one task of texts with
+classes and one of pairs with scores:
+
+```toml
+[training]
+epochs = 3
+
+[[task]]
+name = "reviews"
+data = { train = "reviews.csv", dev = 0.1 }
+
+[[task]]
+name = "similar"
+data = { train = "similar.csv", dev = 0.1 }
+```
+
+Keys can also be set on the command line: `--set training.epochs=3`, and `--set task.0.weight=2` for the first task.
 """
 
 
@@ -59,7 +100,7 @@ def _sections(table: type, path: str, title: str, known_as: dict[type, str], lev
     rows = [_row(entry) for entry in known.values() if not _inner(entry)]
     sections = []
     if rows:
-        head = ["| Key | Fits | Default | |", "|---|---|---|---|"]
+        head = ["| Key | Value | Default | Meaning |", "|---|---|---|---|"]
         about = _about(table) if path else ""
         sections.append(f"{'#' * level} {title}\n\n{about}" + "\n".join([*head, *rows]) + "\n")
     for entry in known.values():
@@ -95,10 +136,14 @@ def description(table: type) -> dict[str, str]:
     """The parts of a table's docstring: its summary, and the text of each of the :data:`LABELS`."""
     paragraphs = inspect.cleandoc(table.__doc__ or "").split("\n\n")
     parts = {"summary": " ".join(paragraphs[0].split())}
+    current = None
     for line in "\n".join(paragraphs[1:]).splitlines():
         label, colon, text = line.partition(":")
         if colon and label in LABELS:
-            parts[label.lower()] = text.strip()
+            current = label.lower()
+            parts[current] = text.strip()
+        elif current is not None:  # a part may have several lines
+            parts[current] = f"{parts[current]} {line.strip()}".strip()
     return parts
 
 

@@ -26,8 +26,8 @@ SEED = Key("The seed of all random numbers.", at_least=0, at_most=2**31 - 1)
 DATA = Key("The data files and their columns.")
 ENCODER = Key("The pretrained model that computes the embeddings of texts.")
 CHUNK = Key(
-    "The rows of a batch that are in memory at a time (GradCache), with the same loss and gradients for a third more "
-    "time; unset means all of them.",
+    "The number of rows of a batch that are in memory at a time (GradCache), with the same loss and gradients for a "
+    "third more time; unset means all of them.",
     at_least=1,
 )
 STAGE_OBJECTIVE = Key("The objective of this stage.")
@@ -43,7 +43,8 @@ class Data:
     dev: Annotated[
         str | float,
         Key(
-            "The dev data, which selects the best weights: a file, a share of the training data, or 0 for none; "
+            "The dev data (validation set), which selects the best weights: a file, a share of the training data, or 0 "
+            "for none; "
             '"auto" is 0.1 for at least 1,000 training rows that can be evaluated, and 0 otherwise.',
             at_least=0,
             below=1,
@@ -77,15 +78,24 @@ class Data:
     ] = None
     scale: Annotated[
         tuple[float, ...] | None,
-        Key("The lowest and the highest score or grade; others are refused, and unset means it is recognized."),
+        Key(
+            "The lowest and the highest possible score or grade, such as [1, 5]; others are refused; unset means that "
+            "it is recognized from the values."
+        ),
     ] = None
     relevant: Annotated[
         float | None,
-        Key("The lowest grade of a relevant document, for ranking; unset means any above the lowest.", above=0),
+        Key(
+            "The lowest grade of a relevant document, for ranking; unset means every grade above the lowest one.",
+            above=0,
+        ),
     ] = None
     corpus: Annotated[
         str | None,
-        Key("The texts to search when dev and test pairs are measured; unset means the right texts of these pairs."),
+        Key(
+            "A file of texts that are searched when dev and test pairs are evaluated; unset means the second texts of "
+            "these pairs."
+        ),
     ] = None
     positives_only: Annotated[
         bool, Key("Whether labeled negative pairs are left out of the training rows; dev and test keep them.")
@@ -105,26 +115,26 @@ class Data:
     names: Annotated[
         ClassNames,
         Key(
-            "What the classes are called, for training with the names that fit the labeled texts of their class: a "
-            'table of labels with one or more descriptions each, or a file with one; "auto" takes labels that are '
-            'words if few texts train and objective.name is "auto", and "none" takes no names.',
+            "The names of the classes, which are added to the training data if they fit the labeled texts: a table "
+            'with one or more descriptions of each label, or a file with one; "auto" uses labels that are words if '
+            'there are few labeled texts and objective.name is "auto", and "none" uses no names.',
             none="none",
         ),
     ] = "auto"
     unlabeled: Annotated[
         str | bool,
         Key(
-            "Texts without labels beside the labeled ones: a file, hub:NAME or sample:NAME, of which some join the "
-            "training with the class that a first model gives them, if the labeled texts show that it is right; "
-            "true means that the training texts have no labels, so that data.names chooses some as the texts of each "
-            "class."
+            "Texts without labels in addition to the labeled ones (self-training): a file, hub:NAME or sample:NAME; a "
+            "first model labels them, and the reliable ones are added to the training data if cross-validation on the "
+            "labeled texts shows that such labels are right; true means that the training texts themselves have no "
+            "labels, so that data.names selects some of them for each class (zero-shot)."
         ),
     ] = False
     adapt: Annotated[
         bool,
         Key(
-            "Whether the encoder is first trained on the texts of data.unlabeled (simcse, at most 10,000 of them), for "
-            "texts of a kind that it has not read."
+            "Whether the encoder is first trained on the texts of data.unlabeled with simcse (at most 10,000 of them), "
+            "for a kind of texts that it was not pretrained on."
         ),
     ] = False
     encoding: Annotated[
@@ -138,8 +148,8 @@ class Data:
     large: Annotated[
         bool,
         Key(
-            "Whether files are read whatever their size: texts above max_chars, compressed files whose content is more "
-            "than 100 times larger than the file, .json files and standard input of more than 500 MB."
+            "Whether the size limits are lifted, for texts above max_chars, compressed files whose content is more "
+            "than 100 times larger than the file, and .json files and standard input of more than 500 MB."
         ),
     ] = False
     disk: Annotated[
@@ -152,8 +162,8 @@ class Data:
 
 
 ENCODER_NAME = Key(
-    'A short name, a model folder, or a name on the Hugging Face Hub; several with commas, or "auto" for all that are '
-    "installed or cached, are compared on the training texts."
+    "A short name, a model folder, or a name on the Hugging Face Hub; of several names with commas between them, or "
+    '"auto" for all that are installed or cached, the best one for the training texts is used.'
 )
 
 
@@ -169,9 +179,10 @@ class Encoder:
     pooling: Annotated[
         Literal["first", "mean", "pooler", "last"] | None,
         Key(
-            "How token embeddings become one text embedding; unset means the encoder's own pooling, and if it states "
-            "none the mean, or for cross-entropy the architecture's own classification head; a contrastive term beside "
-            "that head reads the class token, too."
+            "How token embeddings become one text embedding: the first token, the mean, the pooler of the architecture "
+            "or the last token; unset means the pooling that the encoder's folder states, and if it states none the "
+            "mean, or for cross-entropy the architecture's own classification head (next to which a contrastive loss "
+            "reads the first token)."
         ),
     ] = None
     dropout: Annotated[
@@ -184,13 +195,18 @@ class Encoder:
         ),
     ] = 0.0
     cutoff: Annotated[
-        float, Key("The share of embedding features that are cut off from a text in training.", at_least=0, below=1)
+        float,
+        Key(
+            "The share of the coordinates of the word embeddings that are set to zero in training (feature cutoff).",
+            at_least=0,
+            below=1,
+        ),
     ] = 0.0
     frozen: Annotated[
         bool,
         Key(
-            "Whether the encoder's weights stay as they are, so that only heads are trained; stages before tasks "
-            "train it all the same."
+            "Whether the encoder's weights are frozen, so that only heads are trained; stages before the tasks of a "
+            "multi-task recipe train it nevertheless."
         ),
     ] = False
     fast: Annotated[
@@ -205,18 +221,18 @@ class Head:
     kind: Annotated[
         HeadKind,
         Key(
-            '"trained" is trained with the encoder, "native" too and always the architecture\'s own, so that '
-            'transformers opens it; the others are fitted to the embeddings afterwards; "auto" trains a head if the '
-            "objective has cross-entropy; else it fits a logistic one, or nearest centers if texts of a class were "
-            "compared, in up to 10 classes of up to 100 texts."
+            '"trained" is trained together with the encoder; so is "native", the architecture\'s own head, which '
+            'transformers opens; the others are fitted to the embeddings after the training; "auto" is "trained" if '
+            'the objective has cross-entropy; otherwise it is "nearest-center" for up to 10 classes of up to 100 texts '
+            'if texts of a class were compared, and "logistic" in the other cases.'
         ),
     ] = "auto"
     neighbors: Annotated[int, Key('The number of nearest training texts that vote, for "neighbors".', at_least=1)] = 5
     keep_vectors: Annotated[
         bool,
         Key(
-            "Whether the model holds the vectors of all training texts, so that nearfar extend fits a logistic head to "
-            "all texts; they are data: whoever has the model can compare texts with them."
+            "Whether the model folder contains the vectors of all training texts, so that nearfar extend can fit a "
+            "logistic head to all of them; whoever has the folder can compare texts with them."
         ),
     ] = False
 
@@ -237,12 +253,12 @@ class Batches:
     shuffle: Annotated[
         Shuffle,
         Key(
-            'The batch composition: "balanced" has several texts of each class, the last four put similar pairs into '
-            'one batch (hard in-batch negatives); "auto" is balanced if the objective needs positives in the batch, '
-            "and random otherwise."
+            'The batch composition: "balanced" has several texts of each class; "neighbors", "shingles", "clusters" '
+            'and "neighbor-ids" put similar pairs into one batch (hard in-batch negatives); "auto" is balanced if the '
+            "objective needs positives in the batch, and random otherwise."
         ),
     ] = "auto"
-    per_class: Annotated[int, Key("The texts of each class in a balanced batch.", at_least=2)] = 4
+    per_class: Annotated[int, Key("The number of texts of each class in a balanced batch.", at_least=2)] = 4
     group: Annotated[int, Key("The number of similar pairs in a group; a batch consists of groups.", at_least=2)] = 8
     candidates: Annotated[int, Key("The number of nearest neighbors from which a group is chosen.", at_least=1)] = 500
     neighbor_text: Annotated[Literal["left", "right"], Key("The text of a pair by which similar pairs are found.")] = (
@@ -252,21 +268,34 @@ class Batches:
         bool, Key("Whether pairs that are left over, without similar pairs, come first in an epoch.")
     ] = True
     refresh: Annotated[
-        int, Key("The epochs after which neighbors and clusters are computed again with the current model.", at_least=1)
+        int,
+        Key(
+            "The number of epochs after which neighbors and clusters are computed again with the current model.",
+            at_least=1,
+        ),
     ] = 1
-    clusters: Annotated[int, Key("The number of clusters, for clusters.", at_least=1)] = 300
+    clusters: Annotated[int, Key('The number of clusters, for shuffle = "clusters".', at_least=1)] = 300
     shingle_size: Annotated[
-        int, Key("The words, or neighbors, that the pairs of a group share, for shingles and neighbor-ids.", at_least=1)
+        int,
+        Key(
+            'The number of words (for shuffle = "shingles") or of nearest neighbors (for "neighbor-ids") that the '
+            "pairs of a group have in common.",
+            at_least=1,
+        ),
     ] = 1
     neighbors: Annotated[
         int,
-        Key("The nearest neighbors, itself included, whose ids a text is grouped by, for neighbor-ids.", at_least=1),
+        Key(
+            "The number of nearest neighbors of each text, itself included, in which those in common are looked for "
+            '(for shuffle = "neighbor-ids").',
+            at_least=1,
+        ),
     ] = 5
     memory: Annotated[
         float,
         Key(
-            "The memory in GB for finding similar pairs; if their vectors need more, they are kept on disk and "
-            "neighbors are searched cell by cell, approximately.",
+            "The memory in GB for finding similar pairs; if their vectors need more, they are kept on disk, and the "
+            "search is approximate.",
             above=0,
         ),
     ] = 4.0
@@ -282,9 +311,9 @@ class Training:
     epochs: Annotated[
         int | None,
         Key(
-            "The number of passes over the training data; unset means 5, with classes at least 80 steps, for "
-            "simcse and mirror 1 or 2, and for supcon, triplet and contrastive 3 or as many as make 30 steps, 6 if one "
-            "batch holds all texts.",
+            "The number of passes over the training data; unset means 5, with classes at least as many as make 80 "
+            "steps; for simcse and mirror 1 or 2; for supcon, triplet and contrastive 6 if one batch holds all texts, "
+            "otherwise 3 or as many as make 30 steps.",
             at_least=1,
         ),
     ] = None
@@ -311,19 +340,19 @@ class Training:
     warmup: Annotated[
         float | None,
         Key(
-            "The steps in which the learning rate rises: below 1 a share of all steps, from 1 on their number; unset "
-            "means 0.06, or what the objective's preset has.",
+            "The steps in which the learning rate rises to its peak: a number below 1 is a share of all steps, from 1 "
+            "on it is their number; unset means 0.06, or the value of the objective's preset.",
             at_least=0,
             whole_from=1,
         ),
     ] = None
     schedule: Annotated[
         Literal["auto", "linear", "cosine", "constant"],
-        Key('How the learning rate falls after the warmup; "auto" is linear, or what the objective\'s preset has.'),
+        Key('How the learning rate falls after the warmup; "auto" is linear, or that of the objective\'s preset.'),
     ] = "auto"
     clip: Annotated[float, Key("The largest gradient norm; 0 means no clipping.", at_least=0)] = 1.0
     accumulate: Annotated[
-        int, Key("The batches whose gradients are accumulated for one optimizer step.", at_least=1)
+        int, Key("The number of batches whose gradients are accumulated for one optimizer step.", at_least=1)
     ] = 1
     precision: Annotated[
         Literal["auto", "fp32", "bf16"],
@@ -332,8 +361,8 @@ class Training:
     evaluate_every: Annotated[
         int | Literal["auto", "epoch"],
         Key(
-            'The steps between two evaluations on the dev data, or "epoch"; "auto" is the epoch, and less often if '
-            "there are more than ten.",
+            'The number of steps between two evaluations on the dev data, or "epoch"; "auto" is once per epoch, and '
+            "less often if there are more than ten epochs.",
             at_least=1,
         ),
     ] = "auto"
@@ -342,7 +371,7 @@ class Training:
     ] = "auto"
     keep: Annotated[
         Keep | Literal["auto"],
-        Key('The weights that are kept: the last, or the best on the dev data; "auto" is the best if there is any.'),
+        Key('The weights that are kept: the last, or the best on the dev data; "auto" is the best if there are any.'),
     ] = "auto"
     keep_untrained: Annotated[
         bool | None,
@@ -357,16 +386,16 @@ class Training:
     estimate: Annotated[
         bool,
         Key(
-            "Whether a training on texts with classes or scores ends with how good the model is on new texts: on the "
-            "test or dev data, or for fewer than 1,000 texts by cross-validation; the same texts calibrate its "
+            "Whether a training on texts with classes or scores ends with an estimate of the score on new texts: on "
+            "the test or dev data, or for fewer than 1,000 texts by cross-validation; the same texts calibrate the "
             "probabilities, and the weights are the same without it."
         ),
     ] = True
     checkpoint_every: Annotated[
         int | Literal["auto", "epoch"],
         Key(
-            'The steps between two checkpoints, or "epoch"; "auto" is the end of an epoch, and more often if epochs '
-            "are long, but at most once a minute.",
+            'The number of steps between two checkpoints, or "epoch"; "auto" is the end of an epoch, and more often if '
+            "epochs are long, but at most once a minute.",
             at_least=1,
         ),
     ] = "auto"
@@ -381,17 +410,19 @@ class Stage:
     """One of several training stages, each of which starts from the weights of the one before."""
 
     objective: Annotated[Objective, STAGE_OBJECTIVE] = field(default_factory=Auto)
-    epochs: Annotated[int | None, Key("Its passes over the data; unset means training.epochs.", at_least=1)] = None
-    learning_rate: Annotated[
-        float | None, Key("Its peak learning rate; unset means training.learning_rate.", above=0, at_most=10)
+    epochs: Annotated[
+        int | None, Key("The number of passes over the data; unset means training.epochs.", at_least=1)
     ] = None
-    batch_size: Annotated[int | None, Key("Its batch size; unset means batches.size.", at_least=1)] = None
-    shuffle: Annotated[Shuffle | None, Key("Its batch composition; unset means batches.shuffle.")] = None
+    learning_rate: Annotated[
+        float | None, Key("The peak learning rate; unset means training.learning_rate.", above=0, at_most=10)
+    ] = None
+    batch_size: Annotated[int | None, Key("The batch size; unset means batches.size.", at_least=1)] = None
+    shuffle: Annotated[Shuffle | None, Key("The batch composition; unset means batches.shuffle.")] = None
     keep: Annotated[
         Keep | None,
         Key(
-            "The weights that it hands on: its last, or its best on the dev data; unset means the last, and for the "
-            "last stage training.keep."
+            "The weights that the next stage starts from: the last, or the best on the dev data; unset means the last, "
+            "and for the last stage training.keep."
         ),
     ] = None
 

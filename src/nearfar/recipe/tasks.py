@@ -49,22 +49,20 @@ class TaskHead:
     kind: Annotated[
         TaskHeadKind,
         Key(
-            '"linear" reads single texts, "concat" and "cosine" pairs as a bi-encoder, the "joint" ones pairs as a '
-            'cross-encoder in both orders; "auto" is linear for texts and joint for pairs.'
+            '"linear" is for single texts; "concat" and "cosine" read pairs as a bi-encoder, "joint", '
+            '"joint-difference" and "joint-difference-activated" as a cross-encoder in both orders; "auto" is linear '
+            "for texts and joint for pairs."
         ),
     ] = "auto"
     dropout: Annotated[
         float,
-        Key(
-            "The dropout probability in front of the head, behind the shared layer if there is one.",
-            at_least=0,
-            below=1,
-        ),
+        Key("The dropout probability before the head, after the shared layer if there is one.", at_least=0, below=1),
     ] = 0.1
     hidden_layers: Annotated[
         int,
         Key(
-            "Further linear layers with tanh in front of the head, as wide as the embedding and with the same dropout.",
+            "The number of further linear layers with tanh before the head, as wide as the embedding and with the same "
+            "dropout.",
             at_least=0,
             at_most=16,
         ),
@@ -89,13 +87,13 @@ class TaskHead:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedDropout:
-    """Dropout at the shared layer; that behind it is the dropout of each head."""
+    """Dropout before and inside the shared layer; the dropout after it is that of each head, task.head.dropout."""
 
     before: Annotated[
-        float, Key("The dropout probability in front of the shared layer, of the text embedding.", at_least=0, below=1)
+        float, Key("The dropout probability of the text embedding, before the shared layer.", at_least=0, below=1)
     ] = 0.0
     inside: Annotated[
-        float, Key("The dropout probability between its linear layer and its tanh.", at_least=0, below=1)
+        float, Key("The dropout probability between the linear layer and its tanh.", at_least=0, below=1)
     ] = 0.0
 
 
@@ -107,26 +105,27 @@ class Task:
     data: Annotated[Data, DATA]
     kind: Annotated[
         TaskKind | Literal["auto"],
-        Key('Texts with classes, pairs with labels, or pairs with scores; "auto" depends on the data.'),
+        Key('Texts with classes, pairs with labels, or pairs with scores; "auto" is recognized from the columns.'),
     ] = "auto"
     head: Annotated[TaskHead, Key("The head of the task on the text embeddings.")] = field(default_factory=TaskHead)
     objective: Annotated[
         Objective,
         Key(
-            'What the task is trained for; "auto" is cross-entropy for classes, the squared error for scores, and '
-            "cosine-mse under a cosine head."
+            'The objective of this task; "auto" is cross-entropy for classes, the squared error for scores, and '
+            "cosine-mse with a cosine head."
         ),
     ] = field(default_factory=Auto)
     head_weight: Annotated[
-        float, Key("The weight of the loss of the head, in addition to an objective that does not train it.", above=0)
+        float,
+        Key("The weight of the loss of the head, which is added to an objective that does not train it.", above=0),
     ] = 1.0
     weight: Annotated[float, Key("The weight of the loss of this task.", at_least=0)] = 1.0
-    batch_size: Annotated[int | None, Key("Its batch size; unset means batches.size.", at_least=1)] = None
+    batch_size: Annotated[int | None, Key("The batch size of this task; unset means batches.size.", at_least=1)] = None
     metric: Annotated[
         Metric,
         Key(
-            'The metric on its dev data; "auto" is f1_weighted for classes and labels, f1 for labels under a cosine '
-            "head, and spearman for scores."
+            'The metric on the dev data of this task; "auto" is f1_weighted for classes and labels, f1 for labels with '
+            "a cosine head, and spearman for scores."
         ),
     ] = "auto"
 
@@ -135,10 +134,11 @@ class Task:
 class TaskBatches:
     """Batch size and composition."""
 
-    size: Annotated[int, Key("The batch size of tasks without their own.", at_least=1)] = 32
+    size: Annotated[int, Key("The batch size of tasks without a batch_size.", at_least=1)] = 32
     chunk: Annotated[int | None, CHUNK] = None
     per_class: Annotated[
-        int, Key("The texts of each class in a batch, if an objective needs positives in the batch.", at_least=2)
+        int,
+        Key("The number of texts of each class in a batch, if an objective needs positives in the batch.", at_least=2),
     ] = 4
 
 
@@ -149,44 +149,55 @@ class TaskSchedule:
     kind: Annotated[
         Literal["sampled", "round-robin", "block-round-robin", "sequential", "annealed", "mixed"],
         Key(
-            '"sampled" takes the batches in random order, "round-robin" alternates between the tasks, '
-            '"block-round-robin" has one pass over a task after the other in every epoch, "sequential" trains one task '
-            'after the other, "annealed" begins in proportion to the data and ends nearly uniform, "mixed" has rows of '
-            "several tasks in a batch and averages the losses of the tasks."
+            '"sampled" takes batches of the tasks in random order, "round-robin" alternates between the tasks, '
+            '"block-round-robin" has in every epoch one pass over each task, one task after the other, "sequential" '
+            'trains all epochs of a task before the next task, "annealed" is like "sampled", in proportion to the data '
+            'at first and nearly uniform at the end, "mixed" has rows of several tasks in a batch and averages the '
+            "losses of the tasks."
         ),
     ] = "sampled"
     sampling: Annotated[
         Literal["proportional", "square-root", "temperature", "weights"],
-        Key("How the share of sampled batches or mixed rows depends on the size of a task."),
+        Key(
+            "How many of the sampled batches or mixed rows a task gets: in proportion to its size, to the square root "
+            'of its size, to its size to the power of 1 / temperature, or to its weight alone ("weights").'
+        ),
     ] = "proportional"
     temperature: Annotated[
-        float | None, Key("The temperature of sampling: 1 is proportional, 2 the square root.", above=0)
+        float | None,
+        Key('The temperature for sampling = "temperature": 1 is proportional, 2 is the square root.', above=0),
     ] = None
     weights: Annotated[
         dict[str, float],
         Key(
-            "The weights of tasks in sampled, annealed or mixed batches, by their names; 1 for others; with gradient "
-            "surgery the weights of their gradients.",
+            "The weights of tasks by their names, 1 for the others: factors of their share of the sampled, annealed or "
+            "mixed batches; with gradient surgery factors of their gradients.",
             at_least=0,
         ),
     ] = field(default_factory=dict)
     order: Annotated[
         tuple[str, ...],
         Key(
-            "The order of sequential or round-robin tasks, or of the blocks of an epoch; unset means that of the file.",
+            "The order of the tasks, for sequential, round-robin and block-round-robin; unset means that of the file.",
             none=(),
         ),
     ] = ()
     steps: Annotated[
         int | None,
         Key(
-            "The sampled, annealed or mixed batches of an epoch; unset means as many as all tasks of a weight above 0 "
-            "have.",
+            "The number of sampled, annealed or mixed batches in an epoch; unset means as many as all tasks with a "
+            "weight above 0 have together.",
             at_least=1,
         ),
     ] = None
     drop: Annotated[
-        float, Key("By how much the exponent of annealed shares falls until the last epoch.", at_least=0, at_most=1)
+        float,
+        Key(
+            'For "annealed": the share of a task is its size to the power of an exponent, which falls from 1 by this '
+            "much until the last epoch.",
+            at_least=0,
+            at_most=1,
+        ),
     ] = 0.8
 
 
@@ -217,15 +228,21 @@ class TaskTraining(Training):
     ] = None
     gradient_surgery: Annotated[
         Literal["none", "pcgrad"],
-        Key('"pcgrad" projects the gradient of a task onto the normal plane of each gradient it conflicts with.'),
+        Key(
+            '"pcgrad" (PCGrad) removes from the gradient of a task what conflicts with those of the others: it is '
+            "projected onto the normal plane of each gradient with which its cosine is negative."
+        ),
     ] = "none"
     combine: Annotated[
         Literal["mean", "sum"],
-        Key("How the gradients of the tasks in a step are reduced to one, after gradient surgery."),
+        Key("Whether the gradients of the tasks in a step are averaged or summed, after gradient surgery."),
     ] = "mean"
     weighting: Annotated[
         Literal["fixed", "uncertainty"],
-        Key('"uncertainty" learns the weight of each task (homoscedastic uncertainty); "fixed" keeps task.weight.'),
+        Key(
+            '"fixed" keeps the weights of the losses, task.weight; "uncertainty" learns them (homoscedastic '
+            "uncertainty, Kendall et al., 2018)."
+        ),
     ] = "fixed"
 
 
@@ -235,15 +252,16 @@ class TaskStage:
 
     data: Annotated[Data, DATA]
     objective: Annotated[Objective, STAGE_OBJECTIVE] = field(default_factory=Auto)
-    epochs: Annotated[int | None, Key("Its passes over the data; unset means 1.", at_least=1)] = None
+    epochs: Annotated[int | None, Key("The number of passes over the data; unset means 1.", at_least=1)] = None
     learning_rate: Annotated[
-        float | None, Key("Its peak learning rate; unset means the objective's default.", above=0, at_most=10)
+        float | None, Key("The peak learning rate; unset means the objective's default.", above=0, at_most=10)
     ] = None
-    batch_size: Annotated[int | None, Key("Its batch size; unset means the objective's default.", at_least=1)] = None
-    shuffle: Annotated[Shuffle, Key("Its batch composition.")] = "auto"
-    keep: Annotated[Keep, Key("The weights that it hands on: its last, or its best on the dev data of the stage.")] = (
-        "last"
-    )
+    batch_size: Annotated[int | None, Key("The batch size; unset means the objective's default.", at_least=1)] = None
+    shuffle: Annotated[Shuffle, Key("The batch composition.")] = "auto"
+    keep: Annotated[
+        Keep,
+        Key("The weights that the next stage or the tasks start from: the last, or the best on the stage's dev data."),
+    ] = "last"
 
 
 @dataclass(frozen=True, kw_only=True)
