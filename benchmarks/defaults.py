@@ -414,10 +414,11 @@ def summary(found: Sequence[Compared]) -> str:
 
 def with_table(page: str, lines: str) -> str:
     """The page with the table between its two marks."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
         raise SystemExit(f"{PAGE.name} has no place for the table: it begins at {BEGIN} and ends at {END}.")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{lines}\n\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n\n{lines}\n\n{END}{after}"
 
 
 def parser() -> argparse.ArgumentParser:

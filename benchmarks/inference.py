@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.bench import OURS, SEED, Bench, Contender
 from benchmarks.comparison import Contenders
 from benchmarks.lines import Line
+from benchmarks.machine import ISA
 from benchmarks.texts import balanced
 from benchmarks.training import REFERENCE
 
@@ -28,6 +29,8 @@ def embed(bench: Bench) -> Contenders:
         return Contender(name, worker, {**job, "vectors": vectors, **more}, amount="count", grain=GRAIN)
 
     bench.notes.append(f"1 - cosine compares each vector with that of {REFERENCE}.")
+    if ISA in os.environ:
+        bench.notes.append("The limit binds torch; onnxruntime uses what the processor has.")
     yield contender(OURS, "embed_nearfar", precision="auto")
     yield contender(REFERENCE, "embed_sentence_transformers")
     bf16 = contender(f"{REFERENCE} bf16", "embed_sentence_transformers", kind="bf16")
