@@ -2,13 +2,17 @@
 
     python -m benchmarks.quoted            # writes them into the pages
 
-A table is between the comments ``<!-- table of benchmarks/NAME.py -->`` and ``<!-- end of table -->``. The test
-tests/benchmarks/test_quoted.py fails if a page has other figures than the files.
+A table is between the comments ``<!-- table of benchmarks/NAME.py -->`` and ``<!-- end of table -->``. Figures of runs
+whose lines are not kept are in ``benchmarks/recorded/NAME.json``: columns, rows, and what is known of the run (command,
+date, processor, and the commit that wrote the figures down). Any page that has the comment
+``<!-- table of benchmarks/recorded/NAME.json -->`` gets that table. The test tests/benchmarks/test_quoted.py fails if a
+page has other figures than the files.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,13 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import confidence, encoder_choice, labeling, scale
-from benchmarks.few_labels import OURS, THEIRS, Case, Results
+from benchmarks.few_labels import OURS, THEIRS, Case, Results, pairs, report
 from benchmarks.papers.page import PAPERS, tables
+from benchmarks.papers.page import markdown as aligned
 from benchmarks.readme import LINES, NAMES
 from benchmarks.tables import paired
 
 DOCS = Path(__file__).parents[1] / "docs"
 END = "<!-- end of table -->"
+STUDIES = "../benchmarks/STUDIES.md"
+RECORDED = Path(__file__).with_name("recorded")
+_RECORDED = re.compile(r"<!-- table of benchmarks/(recorded/[\w-]+\.json) -->")
 UNTUNED_NAMES = {
     "imdb": "IMDb",
     "trec_fine": "TREC, fine classes",
@@ -36,7 +44,7 @@ MORE_NAMES = {"mr": "MR", "mpqa": "MPQA", **UNTUNED_NAMES}
 
 @dataclass(frozen=True)
 class Quote:
-    """A page, the module whose results it quotes (and which part of them), and the table."""
+    """A page, the module (or the file) whose results it quotes and which part of them, and the table."""
 
     page: str
     module: str
@@ -49,7 +57,8 @@ class Quote:
     @property
     def begin(self) -> str:
         module, *part = self.module.split()
-        return f"<!-- table of benchmarks/{module}.py{''.join(f', {name}' for name in part)} -->"
+        file = module if "." in module else f"{module}.py"
+        return f"<!-- table of benchmarks/{file}{''.join(f', {name}' for name in part)} -->"
 
     def inserted(self, text: str) -> str:
         """The text of the page with the table of today."""
@@ -66,6 +75,30 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table without padding: the first column is text, the others are numbers."""
     lines = [header, ["---", *["--:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |".replace("| --- |", "|---|").replace(" --: |", "--:|") for line in lines)
+
+
+def recorded(name: str) -> str:
+    """The table of a file of benchmarks/recorded and what is known of its run; columns of words are to the left."""
+    file = json.loads((DOCS.parent / "benchmarks" / name).read_text(encoding="utf-8"))
+    columns = enumerate(zip(*file["rows"], strict=True))
+    text = tuple(
+        place for place, cells in columns if not place or any(re.match(r"\W*[A-Za-z]", cell) for cell in cells)
+    )
+    known = [file["date"], file.get("processor"), f"`{file['command']}`" if "command" in file else None]
+    return f"{aligned(file['columns'], file['rows'], text=text)}\n\n*Recorded {', '.join(filter(None, known))}.*"
+
+
+def recorded_quotes() -> Iterable[Quote]:
+    """The tables of recorded figures in all pages."""
+    pages = [*sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")), STUDIES]
+    for page in pages:
+        for name in _RECORDED.findall((DOCS / page).read_text(encoding="utf-8")):
+            yield Quote(page, name, partial(recorded, name))
+
+
+def few_labels() -> str:
+    """Accuracies and times of both tools, and where SetFit did not have its defaults."""
+    return report(pairs(Results(LINES / f"{OURS}.jsonl"), Results(LINES / f"{THEIRS}.jsonl")))
 
 
 def label_orders(lines: Sequence[dict[str, Any]]) -> dict[str, dict[int, float]]:
@@ -294,7 +327,9 @@ QUOTES = (
     Quote("why/few-shot-defaults.md", "encoder_choice", encoders_chosen),
     Quote("why/calibration.md", "confidence calibration", calibrated),
     Quote("why/calibration.md", "confidence scope", rejected),
+    Quote(STUDIES, "few_labels", few_labels),
     *(Quote(f"papers/{paper}.md", f"papers/page {paper}", partial(tables, paper)) for paper in PAPERS),
+    *recorded_quotes(),
 )
 
 

@@ -54,17 +54,6 @@ def test_a_broken_site_is_noticed(tmp_path):
     ]
 
 
-def test_figures_of_the_pages_of_papers_are_those_of_the_studies():
-    """A row is quoted as it is. (Tables that benchmarks/quoted.py inserts are tested in tests/benchmarks.)"""
-    studies = set((ROOT / "benchmarks" / "STUDIES.md").read_text(encoding="utf-8").splitlines())
-    for page in sorted((DOCS / "papers").glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        lines = re.sub(r"<!-- table of .*?<!-- end of table -->", "", text, flags=re.DOTALL).splitlines()
-        rows = [line for line in lines if line.startswith("|") and ("±" in line or "--:" in line)]
-        assert len(rows) >= 3 or page.name == "index.md"
-        assert [row for row in rows if row not in studies] == [], page.name
-
-
 def test_keys_of_the_pages_of_papers_exist():
     for page in sorted((DOCS / "papers").glob("*.md")):
         rows = re.findall(r"^\| [^|`]+ \| (`[^|]+`) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -168,7 +168,7 @@ def test_no_block_is_overlooked():
     assert {kind: min(found[kind], least) for kind, least in AT_LEAST.items()} == AT_LEAST, found
 
 
-GENERATED = re.compile(r"results: \w+|end of results|table of benchmarks/[\w/]+\.py(, [\w-]+)?|end of table")
+GENERATED = re.compile(r"results: \w+|end of results|table of benchmarks/[\w/-]+\.(py(, [\w-]+)?|json)|end of table")
 """Where tables of benchmarks begin and end; tests/benchmarks compares them with what was measured."""
 
 
