@@ -69,6 +69,9 @@ def test_what_is_inside(built):
         "docs/index.md",
         "mkdocs.yml",
     } <= names
+    assert {"benchmarks/STUDIES.md", "benchmarks/quoted.py", "deploy/Dockerfile", "changelog.d/README.md"} <= names, (
+        "the tests and the documentation read them"
+    )
     with zipfile.ZipFile(wheel) as archive:
         assert {name.split("/")[0] for name in archive.namelist()} == {
             "nearfar",
