@@ -25,7 +25,7 @@ def known_studies(paper: str, folder: Path = FOLDER, lines: Path = LINES) -> lis
 def tables(paper: str, folder: Path = FOLDER, lines: Path = LINES) -> str:
     """What stands between the marks of a page."""
     studies = known_studies(paper, folder, lines)
-    parts = [verdict_table(judge(studies))]
+    parts = [verdicts(judge(studies))]
     parts += [
         f"{known.study.title} (`python -m benchmarks.papers run {known.study.name}`):\n\n{means}"
         for known in studies
@@ -34,18 +34,37 @@ def tables(paper: str, folder: Path = FOLDER, lines: Path = LINES) -> str:
     return "\n\n".join(parts)
 
 
-def verdict_table(judged: list[Judged]) -> str:
-    """One row for each claim, encoder and size; those that were not run come last."""
+def verdicts(judged: list[Judged]) -> str:
+    """A table of the claims that were run, one row for each encoder and size, and a list of the others."""
     header = ["Claim", "Encoder, rows", "Units", "Difference (95 % interval)", "p", "Published", "Verdict"]
     rows = [row(one) for one in judged if one.verdict != NOT_RUN]
-    missing: dict[str, tuple[Claim, list[str]]] = {}
+    parts = [markdown(header, rows, text=(0, 1, 5, 6))] if rows else []
+    return "\n\n".join([*parts, *not_run(judged)])
+
+
+def not_run(judged: list[Judged]) -> Iterator[str]:
+    """Lists of claims, each below the encoders and sizes that it was not run with."""
+    missing: dict[str, tuple[Claim, list[Judged]]] = {}
     for one in judged:
         if one.verdict == NOT_RUN:
-            missing.setdefault(one.claim.says, (one.claim, []))[1].append(place(one))
-    rows += [
-        [claim.says, "; ".join(places), "", "", "", published(claim), NOT_RUN] for claim, places in missing.values()
-    ]
-    return markdown(header, rows, text=(0, 1, 5, 6))
+            missing.setdefault(one.claim.says, (one.claim, []))[1].append(one)
+    claims: dict[str, list[Claim]] = {}
+    for claim, ones in missing.values():
+        claims.setdefault(places(ones), []).append(claim)
+    for where, those in claims.items():
+        yield f"Not run with {where} (published difference in brackets):"
+        yield "\n".join(f"- {claim.says} ({published(claim)})" for claim in those)
+
+
+def places(ones: list[Judged]) -> str:
+    """Encoders with their numbers of rows; encoders of the same numbers share them."""
+    rows: dict[str, list[str]] = {}
+    for one in ones:
+        rows.setdefault(one.encoder, []).append(f"{one.rows:,}" if one.rows else NO_ROWS)
+    encoders: dict[str, list[str]] = {}
+    for encoder, numbers in rows.items():
+        encoders.setdefault(" and ".join(numbers), []).append(f"`{encoder}`")
+    return "; ".join(f"{', '.join(names)}, {numbers} rows" for numbers, names in encoders.items())
 
 
 def row(one: Judged) -> list[str]:
