@@ -13,7 +13,8 @@ from nearfar.batching import cells
 from nearfar.data import Records
 from nearfar.errors import DataError, SettingError
 from nearfar.pipeline import mining
-from nearfar.pipeline.mining import Mined, Mining, mine
+from nearfar.pipeline.mined import Mined
+from nearfar.pipeline.mining import Mining, mine
 
 
 def pairs_of(rows: Sequence[tuple[str, str, int]]) -> Records:

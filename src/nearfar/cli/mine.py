@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +14,8 @@ from nearfar.cli import options
 from nearfar.errors import DataError, Problem, SettingError, counted, did_you_mean
 
 if TYPE_CHECKING:
-    from nearfar.pipeline.mining import Mined, Mining
+    from nearfar.pipeline.mined import Mined
+    from nearfar.pipeline.mining import Mining
 
 FORMS = ("triplets", "pairs")
 POWERS = "powers"
@@ -115,13 +116,12 @@ def mine(
     check_target(out, overwrite=overwrite)
     loaded = options.prepared(load(model))
     require_vectors(loaded)
-    records = read(
-        source, Layout(text=text, pair=pair, label=label, score=score, encoding=encoding, large=large), invalid=choice
-    )
+    layout = Layout(text=text, pair=pair, label=label, score=score, encoding=encoding, large=large, disk="auto")
+    records = read(source, layout, invalid=choice)
     notes = [f"{source}: {note}" for note in records.notes]
-    documents = None
+    documents: Sequence[str] | None = None
     if corpus is not None:
-        searched = read_corpus(corpus, text=corpus_text, invalid=choice, large=large)
+        searched = read_corpus(corpus, text=corpus_text, invalid=choice, large=large, disk="auto")
         documents = searched.texts
         notes += [f"{corpus}: {note}" for note in searched.notes]
     embed_all = None
@@ -181,8 +181,8 @@ def parse_positions(text: str) -> tuple[int, int] | None:
 
 def _remarks(mined: Mined, settings: Mining) -> list[str]:
     """What was skipped, one line each."""
-    counts = [len(negatives) for negatives in mined.negatives.values()]
-    bare, fewer = counts.count(0), sum(0 < count < (settings.per_anchor or 0) for count in counts)
+    counts = mined.counts
+    bare, fewer = int((counts == 0).sum()), int(((counts > 0) & (counts < (settings.per_anchor or 0))).sum())
     remarks = (
         (mined.known, "document", "skipped: the anchor itself, or a known positive of it"),
         (mined.too_near, "document", "excluded by --margin"),
@@ -192,7 +192,10 @@ def _remarks(mined: Mined, settings: Mining) -> list[str]:
         (bare, "anchor", "without any negative"),
         (fewer, "anchor", f"with fewer negatives than --per-anchor {settings.per_anchor}"),
     )
-    search = [] if mined.recall is None else [f"approximate search in vectors on disk: recall {mined.recall:.2f}"]
+    search = []
+    if mined.recall is not None:
+        mean = f", mean cosine of negatives with their anchors {mined.similarity or 0:.2f}"
+        search = [f"approximate search in vectors on disk: recall {mined.recall:.2f}{mean}"]
     return [*search, *(f"{counted(number, thing)} {remark}" for number, thing, remark in remarks if number)]
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
+
+from nearfar.data.disk_columns import DiskTexts, first_rows, picked
 from nearfar.data.readers import Invalid, read
 from nearfar.data.records import Layout, Records, normalized
 from nearfar.data.targets import grades_of, relevant_grade
@@ -15,7 +19,7 @@ from nearfar.errors import DataError, Problem, counted, shorten
 class Corpus:
     """Single texts, with their ids where the file has ids."""
 
-    texts: list[str]
+    texts: Sequence[str]
     ids: Sequence[str] | None
     source: str
     notes: tuple[str, ...] = ()
@@ -35,6 +39,7 @@ def read_corpus(
     encoding: str | None = None,
     invalid: Invalid = "refuse",
     large: bool = False,
+    disk: bool | Literal["auto"] = False,
 ) -> Corpus:
     """The documents of a file of single texts; rows with the same id and text, or without ids the same text, are one.
 
@@ -44,8 +49,9 @@ def read_corpus(
         encoding: the character encoding of a text file; None detects it.
         invalid: what happens to invalid rows.
         large: whether it is read whatever its size.
+        disk: whether the texts are kept on disk; ``auto``: those of large files are.
     """
-    records = read(source, Layout(text=text, encoding=encoding, large=large), invalid=invalid)
+    records = read(source, Layout(text=text, encoding=encoding, large=large, disk=disk), invalid=invalid)
     if records.shape != "texts":
         raise _not_single(records, "a corpus", "documents: --corpus-text")
     return _distinct(records, records.documents)
@@ -78,6 +84,11 @@ def read_queries(
 
 def _distinct(records: Records, ids: Sequence[str] | None) -> Corpus:
     texts = records.texts[0]
+    if isinstance(texts, DiskTexts):
+        keys = texts if ids is None else (f"{name}\0{text}" for name, text in zip(ids, texts, strict=True))
+        first = first_rows(keys)
+        places = np.flatnonzero(first == np.arange(len(first)))
+        return Corpus(texts.pick(places), ids and picked(ids, places), records.source, records.notes)
     if ids is None:
         return Corpus(list(dict.fromkeys(texts)), None, records.source, records.notes)
     kept = list(dict.fromkeys(zip(ids, texts, strict=True)))

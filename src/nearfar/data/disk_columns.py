@@ -139,6 +139,16 @@ def joined(columns: Sequence[DiskTexts]) -> DiskTexts:
     return columns[0] if len(columns) == 1 else _Joined(columns)
 
 
+def on_disk(texts: Iterable[str]) -> DiskTexts:
+    """The same texts on disk, if they are not there."""
+    if isinstance(texts, DiskTexts):
+        return texts
+    writer = TextWriter()
+    for text in texts:
+        writer.append(text)
+    return writer.finish()
+
+
 class TextWriter:
     """Takes the texts of a column one after the other, as a list does; ``finish`` gives the column."""
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.batching import Search, VectorFile
 from nearfar.batching.cells import Cells
+from nearfar.batching.vector_file import IdFile
 from nearfar.data import Records, pair_targets
+from nearfar.data.disk_columns import DiskTexts, first_rows, joined, on_disk, picked
 from nearfar.data.records import normalized
 from nearfar.errors import DataError, Problem, SettingError
 from nearfar.evaluation import pair_scores, top_documents
 from nearfar.evaluation.vectors import directions
 from nearfar.pipeline.loaders import distinct
+from nearfar.pipeline.mined import LISTS, Mined, TextLists, gathered
 from nearfar.seeds import generator
 
 Vectors = NDArray[np.float32]
@@ -78,63 +81,11 @@ class Mining:
         powers = 100 + 2 ** np.arange(60, dtype=np.int64)
         return powers[powers <= documents]
 
-
-@dataclass(frozen=True)
-class Mined:
-    """Anchors with their positives and negatives, and how many documents were skipped."""
-
-    positives: dict[str, list[str]]
-    """Of each anchor, in the order of the file."""
-    negatives: dict[str, list[str]]
-    """Of the same anchors, the nearest first; empty where none is left."""
-    documents: int
-    """How many different texts were ranked."""
-    known: int
-    """Documents above the last rank that are skipped: the anchor itself, or its known positives."""
-    beyond: int
-    """Ranks that the corpus does not have."""
-    too_near: int
-    """Documents at the ranks that the margin excludes."""
-    too_high: int
-    """Documents at the ranks that only ``max_score`` excludes."""
-    without_positive: int
-    """Left texts of the file that have no positive, and so get no negatives."""
-    allowed: int
-    """The most documents that an anchor may get, being not known as its positives."""
-    seed: int = 2
-    recall: float | None = None
-    """Of an approximate search in vectors on disk: the share of the truly nearest documents that it finds."""
-
-    @property
-    def count(self) -> int:
-        """How many negatives there are."""
-        return sum(map(len, self.negatives.values()))
-
-    def triplets(self) -> Iterator[tuple[str, str, str]]:
-        """Every positive of an anchor with every negative of it."""
-        for anchor, positives in self.positives.items():
-            for positive in positives:
-                for negative in self.negatives[anchor]:
-                    yield anchor, positive, negative
-
-    def pairs(self, *, oversample: bool = False) -> Iterator[tuple[str, str, int]]:
-        """All positive pairs with a 1 and the negative ones with a 0.
-
-        With ``oversample`` the positive pairs are repeated until there are as many as negative ones; the seed chooses
-        which of them get one more copy.
-        """
-        number = sum(map(len, self.positives.values()))
-        copies = np.ones(number, dtype=np.int64)
-        if oversample and self.count > number:
-            times, rest = divmod(self.count, number)
-            copies[:] = times
-            copies[generator(self.seed, "oversample").permutation(number)[:rest]] += 1
-        repeats = iter(copies.tolist())
-        for anchor, positives in self.positives.items():
-            for positive in positives:
-                yield from [(anchor, positive, 1)] * next(repeats)
-            for negative in self.negatives[anchor]:
-                yield anchor, negative, 0
+    def most(self, documents: int) -> int:
+        """How many negatives an anchor gets at most, from a corpus of this many documents."""
+        number = PER_ANCHOR if self.per_anchor is None and self.window is not None else self.per_anchor
+        ranks = len(self.ranks(documents))
+        return ranks if number is None else min(number, ranks)
 
 
 def mine(
@@ -159,16 +110,14 @@ def mine(
         progress: takes the share of the anchors whose documents are ranked.
         embed_all: gives the vectors of all texts in place of ``embed``, in their order, some at a time.
     """
-    anchors, without = _anchors(records)
-    if corpus is None:
-        corpus = [text for column in records.texts[1:] for text in column]
-    distinct_texts: dict[str, str] = {}
-    for text in corpus:
-        distinct_texts.setdefault(normalized(text), text)
-    documents = list(distinct_texts.values())
-    pairs = [(anchor, positive) for anchor, positives in anchors.items() for positive in positives]
-    sides = [anchor for anchor, _ in pairs], [positive for _, positive in pairs]
-    texts, (left, right, queries, searched) = distinct([*sides, list(anchors), documents])
+    columns = list(records.texts)
+    if any(isinstance(column, DiskTexts) for column in (*columns, corpus)):
+        columns, corpus = [on_disk(column) for column in columns], None if corpus is None else on_disk(corpus)
+    anchors = _anchors(records, columns)
+    documents = _documents(columns[1:] if corpus is None else [corpus])
+    sides = picked(anchors.table, anchors.left), picked(anchors.table, anchors.right)
+    texts, (left, right, queries, searched) = distinct([*sides, anchors.texts, documents])
+    del sides
     pieces = _pieces(texts, embed, settings) if embed_all is None else embed_all(texts)
     vectors = _embedded(len(texts), iter(pieces), settings)
     group = _groups(texts, left, right)
@@ -176,43 +125,54 @@ def mine(
         group[queries]
     ]  # (a,) documents of the anchor's group
     lowest = np.full(len(texts), np.inf, dtype=np.float32)
-    for some in np.split(np.arange(len(left)), range(DOCUMENTS, len(left), DOCUMENTS)):
+    for start in range(0, len(left), DOCUMENTS):
+        some = slice(start, start + DOCUMENTS)
         ends = (_taken(vectors, side[some]) for side in (left, right))
         np.minimum.at(lowest, left[some], pair_scores(*ends))
     ranks = settings.ranks(len(documents))
     counts = dict.fromkeys(("known", "beyond", "too_near", "too_high"), 0)
-    names, negatives = list(anchors), {anchor: list[str]() for anchor in anchors}
     depth = min(int(ranks.max(initial=1) + excluded.max(initial=0)), len(documents))
-    recall = None
+    kept = _Kept(anchors, documents, min(settings.most(len(documents)), depth))
+    recall, similar = None, 0.0
     if isinstance(vectors, VectorFile):
         rankings, recall = _from_disk(vectors, queries, searched, depth, settings, progress or (lambda _: None))
     else:
         rankings = enumerate(_rankings(vectors[queries], vectors[searched], depth, progress or (lambda _: None)))
-    for number, (scores, ranking) in rankings:
-        anchor, row = names[number], int(queries[number])
-        allowed = np.flatnonzero(group[searched[ranking]] != group[row])  # (k,) positions in the ranking
-        inside = ranks[ranks <= len(allowed)]
-        candidates = allowed[inside - 1]
-        counts["beyond"] += len(ranks) - len(inside)
-        counts["known"] += int(candidates[-1] + 1 - inside[-1]) if len(inside) else 0
-        cosines = scores[candidates].astype(np.float64)
-        near = cosines > (np.inf if settings.margin is None else float(lowest[row]) - settings.margin)
-        high = (cosines > (np.inf if settings.max_score is None else settings.max_score)) & ~near
-        counts["too_near"] += int(near.sum())
-        counts["too_high"] += int(high.sum())
-        chosen = _chosen(ranking[candidates[~near & ~high]], settings, anchor)
-        negatives[anchor] = [documents[index] for index in chosen.tolist()]
+    while block := list(islice(rankings, max(1, min(LISTS, NUMBERS // max(1, depth))))):
+        numbers = np.array([number for number, _ in block])
+        negatives: list[NDArray[np.int64]] = []
+        for anchor, number, (_, (scores, ranking)) in zip(
+            gathered(anchors.texts, numbers), numbers.tolist(), block, strict=True
+        ):
+            row = int(queries[number])
+            allowed = np.flatnonzero(group[searched[ranking]] != group[row])  # (k,) positions in the ranking
+            inside = ranks[ranks <= len(allowed)]
+            candidates = allowed[inside - 1]
+            counts["beyond"] += len(ranks) - len(inside)
+            counts["known"] += int(candidates[-1] + 1 - inside[-1]) if len(inside) else 0
+            cosines = scores[candidates].astype(np.float64)
+            near = cosines > (np.inf if settings.margin is None else float(lowest[row]) - settings.margin)
+            high = (cosines > (np.inf if settings.max_score is None else settings.max_score)) & ~near
+            counts["too_near"] += int(near.sum())
+            counts["too_high"] += int(high.sum())
+            chosen = _chosen(candidates[~near & ~high], settings, anchor)  # (k,) positions in the ranking
+            similar += float(scores[chosen].sum(dtype=np.float64))
+            negatives.append(ranking[chosen])
+        kept.add(numbers, negatives)
     most = len(documents) - int(excluded.min(initial=len(documents)))
-    return Mined(
-        anchors, negatives, len(documents), **counts, without_positive=without, allowed=most, seed=settings.seed,
+    positives, found = kept.lists()
+    mined = Mined(
+        positives, found, len(documents), **counts, without_positive=anchors.without, allowed=most, seed=settings.seed,
         recall=recall,
     )  # fmt: skip
+    return replace(mined, similarity=similar / mined.count) if mined.count else mined
 
 
 def _pieces(texts: Sequence[str], embed: Embed, settings: Mining) -> Iterator[Vectors]:
     """The vectors of all texts, at once if the memory takes them."""
     width = embed(texts[:1]).shape[1] if len(texts) > ENCODED else 0
-    step = len(texts) if _fits(width, len(texts), settings) else ENCODED
+    whole = _fits(width, len(texts), settings) and not isinstance(texts, DiskTexts)
+    step = len(texts) if whole else ENCODED
     for start in range(0, len(texts), step):
         yield embed(texts[start : start + step])
 
@@ -285,21 +245,107 @@ def _chosen(candidates: NDArray[np.int64], settings: Mining, anchor: str) -> NDA
     return candidates[np.sort(drawn)]
 
 
-def _anchors(records: Records) -> tuple[dict[str, list[str]], int]:
-    """The left texts of positive pairs with their positives, and how many left texts have none."""
+@dataclass(frozen=True)
+class _Anchors:
+    """The left texts of positive pairs with their positives."""
+
+    texts: Sequence[str]
+    """(a,) each once, in the order of the file."""
+    table: Sequence[str]
+    """The texts of all rows, each once."""
+    left: NDArray[np.int64]
+    """(p,) where in the table the left text of each positive pair is, anchor by anchor."""
+    right: NDArray[np.int64]
+    """(p,) the right text."""
+    counts: NDArray[np.int64]
+    """(a,) the positives of each anchor."""
+    without: int
+    """How many left texts have no positive."""
+
+
+def _anchors(records: Records, columns: Sequence[Sequence[str]]) -> _Anchors:
+    """What is mined for; the columns are the texts of the records, all in memory or all on disk."""
     if records.shape == "pairs" and records.scores is not None and not {0.0, 1.0}.issuperset(records.scores):
         line = next(line for line, score in zip(records.lines, records.scores, strict=True) if score not in (0, 1))
         remedy = "Give pairs with labels 1 and 0, or only positive pairs, without scores."
         raise DataError(Problem(records.source, "graded scores do not say which pairs are positive", remedy, line=line))
-    targets = pair_targets(records)
-    anchors: dict[str, dict[str, None]] = {}
-    for anchor, positive, target in zip(*records.texts[:2], targets, strict=True):
-        if target > 0.5:
-            anchors.setdefault(anchor, {})[positive] = None
-    if not anchors:
+    positive = np.flatnonzero(np.array(pair_targets(records)) > 0.5)
+    if not len(positive):
         raise DataError(Problem(records.source, "there are no positive pairs", "Add some: label or relevance 1."))
-    without = len({*records.texts[0]} - anchors.keys())
-    return {anchor: list(positives) for anchor, positives in anchors.items()}, without
+    table, (left, right) = distinct(columns[:2])
+    without = len(np.unique(left))
+    left, right = left[positive], right[positive]
+    _, first = np.unique(left * len(table) + right, return_index=True)  # every pair once
+    left, right = (side[np.sort(first)] for side in (left, right))
+    names, first, numbers = np.unique(left, return_index=True, return_inverse=True)
+    ranks = np.empty(len(names), dtype=np.int64)
+    ranks[np.argsort(first)] = np.arange(len(names))  # anchors in the order of the file
+    numbers = ranks[numbers.reshape(-1)]
+    order = np.argsort(numbers, kind="stable")
+    return _Anchors(
+        picked(table, names[np.argsort(first)]), table, left[order], right[order], np.bincount(numbers),
+        without - len(names),
+    )  # fmt: skip
+
+
+def _documents(columns: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The texts of some columns; of texts that differ in case and blanks only, the first."""
+    disk = [column for column in columns if isinstance(column, DiskTexts)]
+    if disk:
+        every = joined(disk)
+        first = first_rows(map(normalized, every))
+        return every.pick(np.flatnonzero(first == np.arange(len(first))))
+    texts: dict[str, str] = {}
+    for column in columns:
+        for text in column:
+            texts.setdefault(normalized(text), text)
+    return list(texts.values())
+
+
+class _Kept:
+    """Positives and negatives of anchors: in memory, or as numbers on disk where the texts are there."""
+
+    def __init__(self, anchors: _Anchors, documents: Sequence[str], most: int) -> None:
+        self.anchors, self.documents = anchors, documents
+        self._disk = isinstance(documents, DiskTexts)
+        self._numbers = IdFile(max(1, most)) if self._disk else None
+        self._counts = np.zeros(len(anchors.texts), dtype=np.int32)
+        self._texts: list[list[str]] = [[] for _ in ([] if self._disk else anchors.texts)]
+
+    def add(self, numbers: NDArray[np.int64], negatives: Sequence[NDArray[np.int64]]) -> None:
+        """The negatives of the anchors of these numbers."""
+        if self._numbers is None:
+            for number, chosen in zip(numbers.tolist(), negatives, strict=True):
+                self._texts[number] = [self.documents[index] for index in chosen.tolist()]
+            return
+        rows = np.full((len(numbers), self._numbers.width), -1, dtype=np.int64)
+        for row, chosen in zip(rows, negatives, strict=True):
+            row[: len(chosen)] = chosen
+        self._counts[numbers] = (rows >= 0).sum(axis=1)
+        self._numbers.write(numbers, rows)
+
+    def lists(self) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+        """The positives and the negatives of all anchors."""
+        anchors, file = self.anchors, self._numbers
+        bounds = np.concatenate([[0], np.cumsum(anchors.counts)])
+
+        def right(start: int, stop: int) -> NDArray[np.int64]:
+            return anchors.right[bounds[start] : bounds[stop]]
+
+        if file is None:
+            names = list(anchors.texts)
+            every = zip(names, range(len(names)), strict=True)
+            positives = {name: gathered(anchors.table, right(number, number + 1)) for name, number in every}
+            return positives, dict(zip(names, self._texts, strict=True))
+
+        def chosen(start: int, stop: int) -> NDArray[np.int64]:
+            found = file.gather(np.arange(start, stop))
+            return found[found >= 0]
+
+        return (
+            TextLists(anchors.texts, anchors.table, anchors.counts, right),
+            TextLists(anchors.texts, self.documents, self._counts, chosen),
+        )
 
 
 def _groups(texts: Sequence[str], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -307,7 +353,10 @@ def _groups(texts: Sequence[str], left: NDArray[np.int64], right: NDArray[np.int
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    _, (same,) = distinct([[normalized(text) for text in texts]])
+    if isinstance(texts, DiskTexts):
+        same = first_rows(map(normalized, texts))
+    else:
+        _, (same,) = distinct([[normalized(text) for text in texts]])
     size = len(texts)
     graph = coo_array((np.ones(len(left), dtype=np.int8), (same[left], same[right])), shape=(size, size))
     _, group = connected_components(graph, directed=False)
