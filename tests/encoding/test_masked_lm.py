@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def test_encoders_without_such_a_head_or_mask_are_refused(tiny):
     with pytest.raises(SettingError, match=r"objective\.mlm_weight .* modernbert, .* choose an encoder of bert, "):
         opened(tiny("modernbert"))
     built = build(str(tiny("bert")), classes=None, seed=1)
+    built = replace(built, tokenizer=built.tokenizer.whole())
     built.tokenizer.mask_token = None
     with pytest.raises(SettingError, match=r"no mask token; set it to 0"):
         make_masked_lm_head(str(tiny("bert")), built, seed=1)

@@ -141,8 +141,8 @@ def _token_lengths(
         from nearfar.encoding.pretrained import open_tokenizer, quiet_transformers
         from nearfar.encoding.tokens import foreign_texts
 
+        tokenizer = open_tokenizer(find(encoder))
         with quiet_transformers():  # it warns of texts longer than the maximum, which are counted here
-            tokenizer = open_tokenizer(find(encoder))
             table = tokenize(tokenizer, texts, max_length=1_000_000)
     except NearfarError as error:
         return f"not counted: {str(error).splitlines()[0]}", None

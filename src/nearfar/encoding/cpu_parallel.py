@@ -167,13 +167,18 @@ class _ParallelEncoding(torch.autograd.Function):
         states, weights = ctx.states, ctx.weights
         ctx.states = ctx.weights = None  # each graph is freed as soon as its gradients are computed
         upstream = torch.split(gradients[0], [len(part) for part in states])
-        jobs = [
-            partial(torch.autograd.grad, part, weights, upper, allow_unused=True)
-            for part, upper in zip(states, upstream, strict=True)
-        ]
+        jobs = [partial(_gradients, part, upper, weights) for part, upper in zip(states, upstream, strict=True)]
         del states
         by_weight = zip(*run_parallel(jobs, ctx.most), strict=True)
         return (None, None, None, *(_sum(parts, dtype) for parts, dtype in zip(by_weight, ctx.dtypes, strict=True)))
+
+
+def _gradients(states: Tensor, upstream: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """Those of weights; the gradient of the states is that of a product, because torch imports sympy to check a given
+    one."""
+    with torch.enable_grad():
+        product = (states * upstream).sum()
+    return torch.autograd.grad(product, weights, allow_unused=True)
 
 
 def _sum(parts: Sequence[Tensor | None], dtype: torch.dtype) -> Tensor | None:

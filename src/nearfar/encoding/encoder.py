@@ -205,7 +205,7 @@ class TextModel(nn.Module):
     @property
     def network(self) -> Any:
         """The network of transformers; where it was opened without, transformers is imported now."""
-        held = self._held
+        held = self.held
         if isinstance(held, LightNetwork):
             held = self._modules["network"] = held.whole()
             known = unpadded_encoder(held)
@@ -214,19 +214,19 @@ class TextModel(nn.Module):
         return held
 
     @property
-    def _held(self) -> Any:
+    def held(self) -> Any:
         """The network, in whichever form it is open."""
         return self._modules["network"]
 
     @property
     def dim(self) -> int:
         """Width of a text vector."""
-        return int(self._held.config.hidden_size) if self.transform is None else len(self.transform.bias)
+        return int(self.held.config.hidden_size) if self.transform is None else len(self.transform.bias)
 
     @property
     def vocabulary(self) -> int:
         """How many tokens the encoder has vectors for."""
-        return int(self._held.get_input_embeddings().weight.shape[0])
+        return int(self.held.get_input_embeddings().weight.shape[0])
 
     @property
     def classes(self) -> int:
@@ -275,7 +275,7 @@ class TextModel(nn.Module):
         first = (states if first_only else states[sizes.cumsum(0) - sizes])[batch.place]  # (b, d): the first tokens
         pooler = None
         if self.native or self.pooling == "pooler":
-            module = getattr(self._held.base_model, "pooler", None)
+            module = getattr(self.held.base_model, "pooler", None)
             pooler = None if module is None else module(first.unsqueeze(1))
         embedding = mean = first
         if not first_only and (self.pooling == "mean" or (self.native and not self._native_first)):

@@ -2,10 +2,12 @@
 
 The modules have the names that transformers gives them, so the fast path finds them and the weights fit. They compute
 nothing but the pooler: for anything else than the fast path, the network of transformers takes over their weights.
+What is saved are the files that transformers would write.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +16,25 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nearfar.encoding.folder_files import read_json, regular_file
 
-KINDS = ("bert", "roberta", "xlm-roberta", "camembert")
+KINDS = {
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+    "camembert": "CamembertModel",
+}
+"""Kinds of encoders, and their classes in transformers."""
 NUMBERED = ("roberta", "xlm-roberta", "camembert")
 """Those whose positions are counted from behind the padding id."""
 WEIGHTS = "model.safetensors"
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
           "max_position_embeddings", "type_vocab_size")  # fmt: skip
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+"""In files of earlier versions of transformers, beside the weights."""
 _SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps")
 
 
@@ -65,6 +75,7 @@ class LightNetwork(nn.Module):
     def __init__(self, settings: Mapping[str, Any], *, pooler: bool, opener: Callable[[], Any]) -> None:
         super().__init__()
         self.config = SimpleNamespace(**{"num_labels": 2, **settings})
+        self._settings = dict(settings)
         self._opener = opener
         width, inner = int(settings["hidden_size"]), int(settings["intermediate_size"])
         hidden, inside = float(settings["hidden_dropout_prob"]), float(settings["attention_probs_dropout_prob"])
@@ -115,15 +126,30 @@ class LightNetwork(nn.Module):
         device = next(self.parameters()).device
         return network.to(device).train(self.training)
 
+    def save_pretrained(self, folder: Path) -> None:
+        """Write ``config.json`` and ``model.safetensors``."""
+        unknown = ("_name_or_path", "torch_dtype", "num_labels")
+        settings = {name: value for name, value in self._settings.items() if name not in unknown}
+        settings |= {"architectures": [KINDS[settings["model_type"]]], "dtype": "float32"}
+        (folder / "config.json").write_text(f"{json.dumps(settings, indent=2, sort_keys=True)}\n", encoding="utf-8")
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
-def light_network(folder: Path, opener: Callable[[], Any]) -> LightNetwork | None:
-    """The encoder of a folder that nearfar has saved; None where transformers must open it."""
-    settings = read_json(folder, "config.json") or {}
+
+def light_network(
+    folder: Path, opener: Callable[[], Any], *, dropout: Mapping[str, float] | None = None
+) -> LightNetwork | None:
+    """The encoder of a folder; None where transformers must open it.
+
+    ``dropout`` has the dropout of a training by its names in ``config.json``.
+    """
+    settings = {**(read_json(folder, "config.json") or {}), **(dropout or {})}
     path = regular_file(folder, WEIGHTS)
     if path is None or not _is_known(settings):
         return None
     try:
-        tensors = {name: tensor.to(torch.float32, copy=True) for name, tensor in load_file(path).items()}
+        held = {name: tensor for name, tensor in load_file(path).items() if name not in _BUFFERS}
+        tensors = {name: tensor.to(torch.float32, copy=True) for name, tensor in held.items()}
     except (OSError, SafetensorError):  # transformers gives the reason
         return None
     with torch.device("meta"):

@@ -19,17 +19,15 @@ from nearfar.encoding.encoder import Output, TextModel, Transform
 from nearfar.encoding.folder_files import is_panic
 from nearfar.encoding.heads import Head, NeighborHead, make_head
 from nearfar.encoding.hub import first_line
-from nearfar.encoding.light_network import LightNetwork, light_network
-from nearfar.encoding.light_tokenizer import LightTokenizer, light_tokenizer
+from nearfar.encoding.light_tokenizer import LightTokenizer
 from nearfar.encoding.model_files import SavedModel, check_target, copy_model
 from nearfar.encoding.pretrained import (
-    Source,
     choose_length,
     exclusive_random,
     find,
-    fresh_network,
     labels_of,
     open_config,
+    open_light,
     open_network,
     open_tokenizer,
     positions,
@@ -307,7 +305,7 @@ def load(
             "not, so its vectors would be others. Save it without a default_prompt_name, and put the prompt into the "
             "texts."
         )
-    opened = None if card is None else _open_light(source, card)
+    opened = None if card is None or card.native else open_light(source)
     head: Head | None = None
     if opened is not None:
         (network, tokenizer), fresh = opened, set[str]()
@@ -344,16 +342,6 @@ def load(
     if folder is not None:
         _try_out(result, name)
     return result
-
-
-def _open_light(source: Source, card: model_folder.Card) -> tuple[LightNetwork, LightTokenizer] | None:
-    """Encoder and tokenizer of a folder of nearfar without transformers; None where it takes transformers."""
-    folder = Path(source.location)
-    if card.native:
-        return None
-    tokenizer = light_tokenizer(folder, lambda: open_tokenizer(source))
-    network = None if tokenizer is None else light_network(folder, lambda: fresh_network(source))
-    return None if tokenizer is None or network is None else (network, tokenizer)
 
 
 def _try_out(model: Model, name: str | Path) -> None:

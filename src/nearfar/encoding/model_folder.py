@@ -117,7 +117,7 @@ def save(
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     with quiet_transformers():
-        model.network.save_pretrained(staging)
+        model.held.save_pretrained(staging)
         limit, tokenizer.model_max_length = tokenizer.model_max_length, card.max_length  # for other libraries
         tokenizer.save_pretrained(staging)
         tokenizer.model_max_length = limit
@@ -249,7 +249,7 @@ def write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> N
     """Write what sentence-transformers reads next to the encoder: pooling, map and normalization."""
     first = card.pooling in ("first", "pooler")
     pooling = {
-        "word_embedding_dimension": int(model.network.config.hidden_size),
+        "word_embedding_dimension": int(model.held.config.hidden_size),
         "pooling_mode_cls_token": first,
         "pooling_mode_mean_tokens": card.pooling == "mean",
         "pooling_mode_lasttoken": card.pooling == "last",
@@ -270,7 +270,7 @@ def write_sentence_transformers(folder: Path, model: TextModel, card: Card) -> N
     add("Transformer")
     _write_json(add("Pooling") / "config.json", pooling)
     if card.pooling == "pooler":
-        weight, bias = require_pooler(model.network.base_model, "the encoder")
+        weight, bias = require_pooler(model.held.base_model, "the encoder")
         _write_dense(add("Dense"), weight, bias, "torch.nn.modules.activation.Tanh", {"nearfar_pooler": True})
     if model.transform is not None:
         identity = "torch.nn.modules.linear.Identity"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from nearfar.encoding.folder_files import is_panic, read_json, regular_file
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.hub import download, first_line
 from nearfar.encoding.inspection import inspect
+from nearfar.encoding.light_network import KINDS, LightNetwork, light_network
+from nearfar.encoding.light_tokenizer import LightTokenizer, light_tokenizer
 from nearfar.errors import EncoderError, SettingError, did_you_mean
 from nearfar.files import is_remote, sha256_of
 
@@ -151,9 +154,16 @@ def stated_pooling(name: str, *, otherwise: Pooling | None = None) -> Pooling | 
     """
     source = find(name)
     pooling = source.pooling or otherwise
-    if pooling is None or not source.location or labels_of(open_config(source)) is not None:
+    if pooling is None or not source.location or _classifies(source):
         return None
     return pooling
+
+
+def _classifies(source: Source) -> bool:
+    """Whether the checkpoint is a classifier of transformers."""
+    kinds = (read_json(Path(source.location), "config.json") or {}).get("architectures")
+    named = isinstance(kinds, list) and not any(str(kind).endswith(CLASSIFIER) for kind in kinds)
+    return not named and labels_of(open_config(source)) is not None
 
 
 def is_language_model(name: str) -> bool:
@@ -170,7 +180,12 @@ def width_of(name: str) -> int:
     >>> width_of("toy")
     64
     """
-    return int(open_config(find(name)).hidden_size)
+    source = find(name)
+    settings = (read_json(Path(source.location), "config.json") or {}) if source.location else {}
+    width = settings.get("hidden_size")
+    if settings.get("model_type") in KINDS and isinstance(width, int):  # others may name it differently
+        return width
+    return int(open_config(source).hidden_size)
 
 
 def _neighbors(folder: Path) -> list[str]:
@@ -325,6 +340,11 @@ def build(
     computation. ``noise`` belongs to the training, as dropout does: it is not saved.
     """
     source = find(name)
+    light = open_light(source, dropout=dropout) if classes is None and fast else None
+    if light is not None and not (pooling == "pooler" and light[0].pooler is None):
+        network, tokenizer = light
+        model = TextModel(network.eval(), pooling=pooling or source.pooling or "mean", noise=noise)
+        return _built(source, model, tokenizer, max_length, [])
     config = open_config(source)
     native = classes is not None and pooling is None and _encoder_class(config) is None
     before = labels_of(config)
@@ -332,10 +352,7 @@ def build(
         config.id2label = dict(enumerate(classes))
         config.label2id = {label: place for place, label in enumerate(classes)}
         config.problem_type = "single_label_classification"
-    if dropout is not None:
-        for key in DROPOUTS:
-            if getattr(config, key, None) is not None or key == "classifier_dropout":
-                setattr(config, key, dropout)
+    _drop_out(config, dropout)
     head = None
     with exclusive_random():
         torch.manual_seed(seed)
@@ -348,7 +365,7 @@ def build(
     chosen: Pooling = pooling or source.pooling or "mean"
     if chosen == "pooler":
         require_pooler(network.base_model, name)
-    notes = [source.note] if source.note else []
+    notes = list[str]()
     if pooling == "first" and class_token(tokenizer) == "last":
         chosen = "last"
         notes.append(f"the class token of {name} is its last one, so encoder.pooling is last")
@@ -361,14 +378,45 @@ def build(
     model = TextModel(network, pooling=chosen, native=native, head=head, fast=fast, noise=noise)
     if fast and model.unpadded is None:
         notes.append(f"{config.model_type} has no fast path: it runs as AutoModel has it")
+    return _built(source, model, tokenizer, max_length, notes)
+
+
+def _built(source: Source, model: TextModel, tokenizer: Any, max_length: int | None, notes: Sequence[str]) -> Built:
     return Built(
         model=model,
         tokenizer=tokenizer,
-        max_length=choose_length(source, network, tokenizer, max_length),
+        max_length=choose_length(source, model.held, tokenizer, max_length),
         normalize=source.normalize,
-        notes=tuple(notes),
+        notes=(*([source.note] if source.note else []), *notes),
         pools=source.pooling is not None and bool(source.location),
     )
+
+
+def _drop_out(config: Any, dropout: float | None) -> None:
+    """Set every kind of dropout that an architecture has; None leaves them as they are."""
+    for key in DROPOUTS if dropout is not None else ():
+        if getattr(config, key, None) is not None or key == "classifier_dropout":
+            setattr(config, key, dropout)
+
+
+def open_light(source: Source, *, dropout: float | None = None) -> tuple[LightNetwork, LightTokenizer] | None:
+    """Encoder and tokenizer of a folder without transformers; None where it takes transformers.
+
+    Poolers that a folder lacks are drawn by transformers, so a folder of another library must have one.
+    """
+    folder = Path(source.location)
+    if not source.location:
+        return None
+    saved = regular_file(folder, CARD) is not None
+    settings = read_json(folder, "config.json") or {}
+    shares = {key: dropout for key in DROPOUTS if dropout is not None and settings.get(key) is not None}
+    tokenizer = light_tokenizer(folder, lambda: open_tokenizer(source), stated=not saved)
+    network = (
+        None if tokenizer is None else light_network(folder, lambda: fresh_network(source, dropout), dropout=shares)
+    )
+    if tokenizer is None or network is None or (network.pooler is None and not saved):
+        return None
+    return network, tokenizer
 
 
 def class_token(tokenizer: Any) -> Pooling:
@@ -390,6 +438,8 @@ def open_config(source: Source) -> Any:
     return config
 
 
+CLASSIFIER = "ForSequenceClassification"
+"""How the classes of transformers that are classifiers end."""
 MULTI_LABEL = "multi_label_classification"
 """What transformers calls heads whose labels are predicted each by itself."""
 
@@ -402,7 +452,7 @@ def several_labels(config: Any) -> bool:
 def labels_of(config: Any) -> tuple[str, ...] | None:
     """The classes of a classifier of transformers; None for any other, and for heads of scores."""
     kinds = getattr(config, "architectures", None) or []
-    if not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
+    if not any(str(kind).endswith(CLASSIFIER) for kind in kinds):
         return None
     known = (None, "single_label_classification", MULTI_LABEL)
     if config.num_labels < 2 or config.problem_type not in known:
@@ -446,13 +496,15 @@ def open_network(source: Source, config: Any, *, native: bool) -> tuple[Any, set
     return network, set(report["missing_keys"]) | mismatched
 
 
-def fresh_network(source: Source) -> Any:
+def fresh_network(source: Source, dropout: float | None = None) -> Any:
     """The encoder of a folder with weights of no meaning, for those that are open already."""
     from transformers import AutoModel
 
     auto: Any = AutoModel
+    config = open_config(source)
+    _drop_out(config, dropout)
     with _opening_errors(source), torch.random.fork_rng(devices=[]), quiet_transformers():
-        return auto.from_config(open_config(source), dtype=torch.float32)
+        return auto.from_config(config, dtype=torch.float32)
 
 
 ROOM = 20_000_000
@@ -582,7 +634,10 @@ os.register_at_fork(after_in_child=_new_lock)  # another thread may have held it
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Turn off loading reports and progress bars; nearfar reports what matters itself."""
+    """Turn off loading reports and progress bars of transformers, where it is in use."""
+    if "transformers" not in sys.modules:
+        yield
+        return
     from transformers import utils
 
     logging: Any = utils.logging

@@ -174,9 +174,9 @@ class TaskNetwork(nn.Module):
             self.head = HeadSet(encoder.dim, cards, shared=shared, dropout=dropout)
 
     @property
-    def network(self) -> Any:
-        """The encoder's network, by whose names weights are grouped."""
-        return self.encoder.network
+    def held(self) -> Any:
+        """The encoder's network in whichever form it is open, by whose names weights are grouped."""
+        return self.encoder.held
 
     def inputs(self, table: TokenTable, rows: Sequence[int] | NDArray[np.int64]) -> Inputs:
         """Rows of a table in the form the encoder reads fastest."""

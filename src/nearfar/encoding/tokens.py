@@ -154,17 +154,32 @@ def fragments(tokenizer: Any, table: TokenTable) -> float:
 
     Of tokenizers that do not mark the pieces of words with ``##``, only unknown tokens count. Few tokens give 0.
     """
-    vocabulary = tokenizer.get_vocab()
-    known = np.zeros(max(vocabulary.values(), default=0) + 1, dtype=bool)
-    for token, number in vocabulary.items():
-        known[number] = not (token.startswith("##") and len(token) <= 4 and token[2:].isalpha())
-    special = set(tokenizer.all_special_ids)
-    if tokenizer.unk_token_id is not None:
-        known[tokenizer.unk_token_id] = False
-        special.discard(tokenizer.unk_token_id)
-    ids = table.ids[:PIECE]
-    counted = ids[~np.isin(ids, list(special))]
-    return float(1 - known[counted].mean()) if len(counted) >= _ENOUGH else 0.0
+    occurrences = np.bincount(table.ids[:PIECE])
+    special, unknown = _special_ids(tokenizer)
+    present = [number for number in np.flatnonzero(occurrences).tolist() if number not in special]
+    total = int(occurrences[present].sum())
+    if total < _ENOUGH:
+        return 0.0
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    token_of = tokenizer.convert_ids_to_tokens if backend is None else backend.id_to_token
+    poor = [number for number in present if number == unknown or _is_fragment(token_of(number))]
+    return float(occurrences[poor].sum()) / total
+
+
+def _special_ids(tokenizer: Any) -> tuple[set[int], int | None]:
+    """The ids of special tokens but for the unknown one, and that one's."""
+    if isinstance(tokenizer, LightTokenizer):  # of BERT's kind: without transformers
+        backend = tokenizer.backend_tokenizer
+        unknown = getattr(backend.model, "unk_token", None)
+        if unknown is not None:
+            special = {number for number, token in backend.get_added_tokens_decoder().items() if token.special}
+            number = backend.token_to_id(unknown)
+            return special - {number}, number
+    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}, tokenizer.unk_token_id
+
+
+def _is_fragment(token: str | None) -> bool:
+    return token is not None and token.startswith("##") and len(token) <= 4 and token[2:].isalpha()
 
 
 def foreign_texts(tokenizer: Any, table: TokenTable) -> str | None:

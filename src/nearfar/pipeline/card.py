@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,11 @@ PACKAGES = ("nearfar", "torch", "transformers", "tokenizers", "accelerate", "saf
 
 def versions() -> dict[str, str]:
     """What the numbers were computed with."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+
+
+_version = cache(version)
+"""Of an installed package; each is read once, because its metadata are parsed for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

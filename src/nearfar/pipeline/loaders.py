@@ -397,7 +397,7 @@ def view_notes(loader: Loader, recipe: Recipe, data: RunData, built: Built) -> l
     """What a user should know where both views of a text are the same."""
     settings = recipe.encoder
     aware = recipe.objective.does.two_views
-    drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.network.modules())
+    drops = any(isinstance(part, Dropout) and part.p > 0 for part in built.model.held.modules())
     two = data.row_type.views or aware
     if not two or loader.augment is not None or drops or settings.drophead or settings.cutoff:
         return []

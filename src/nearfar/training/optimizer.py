@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -218,7 +219,7 @@ def part_of(name: str, module: LossModule) -> Part:
     model = {"model": module.model, "weighting": module.weighting}.get(owner)
     if model is None:
         return "encoder"  # a projection learns as fast as the encoder under it
-    encoder = f"network.{model.network.base_model_prefix}."
+    encoder = f"network.{model.held.base_model_prefix}."
     native_head = model.native and (not inside.startswith(encoder) or inside.startswith(f"{encoder}pooler."))
     return "head" if inside.startswith("head.") or native_head else "encoder"
 
@@ -264,13 +265,38 @@ A run without bias correction counts its steps from here, so that it takes the s
 """
 
 
-def build_optimizer(groups: list[dict[str, Any]], *, bias_correction: bool = True) -> torch.optim.AdamW:
+class AdamW(torch.optim.AdamW):
+    """AdamW of torch without the import of torch's compiler, which takes about as long as some steps of a short run.
+
+    torch decorates these methods for code that is compiled, as nothing is here; they do the same without.
+    """
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of weights."""
+        _add_param_group(self, param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        _zero_grad(self, set_to_none)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the weights."""
+        _step(self, closure)
+
+
+_add_param_group, _zero_grad, _step = (
+    inspect.unwrap(getattr(torch.optim.AdamW, name)) for name in ("add_param_group", "zero_grad", "step")
+)
+
+
+def build_optimizer(groups: list[dict[str, Any]], *, bias_correction: bool = True) -> AdamW:
     r"""AdamW, fused into one kernel; without bias correction the update is
     :math:`\eta\, m_t / (\sqrt{v_t} + \epsilon)`, as in the original code of BERT.
     """
     for group in groups:
         group["bias_correction"] = bias_correction
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8, fused=True)
+    optimizer = AdamW(groups, betas=(0.9, 0.999), eps=1e-8, fused=True)
     if not bias_correction:
         optimizer.register_step_pre_hook(_begin_uncorrected)
     return optimizer
