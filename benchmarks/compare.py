@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import lines, machine, results_page
 from benchmarks.bench import ROOT, Bench, WorkerFailed, start
-from benchmarks.comparison import Comparison
+from benchmarks.comparison import Comparison, Contenders
 from benchmarks.comparisons import COMPARISONS
 from benchmarks.lines import Line
 from benchmarks.turns import SECONDS, Plan, Turns, tell
@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         header = run_header(bench, busy=options.busy)
         complete = True
         for name in options.only or COMPARISONS:
-            complete &= compare(name, COMPARISONS[name], bench, plan(options), writer(page, name, header))
+            comparison, write = leave_out(COMPARISONS[name], options.without), writer(page, name, header)
+            complete &= compare(name, comparison, bench, plan(options), write)
             written = [line for line in lines.read(results_page.lines_file(page)) if line["run"] == header["run"]]
             shown = [section for section in results_page.sections(written) if section.name == name]
             print("\n".join(f"\n{results_page.details(section)}" for section in shown), flush=True)
@@ -68,6 +69,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     made.add_argument("--only", action="append", choices=COMPARISONS, metavar="NAME", help="one comparison; repeatable")
+    made.add_argument(
+        "--without", action="append", default=[], metavar="CONTENDER", help="leave out a row of the tables; repeatable"
+    )
     made.add_argument("--list", action="store_true", help="name the comparisons and stop")
     made.add_argument("--repeats", type=positive, default=5, metavar="N", help="turns of each contender (5)")
     made.add_argument(
@@ -100,6 +104,18 @@ def plan(options: argparse.Namespace) -> Plan:
     most = options.repeats if options.quick else max(options.repeats, options.most)
     seconds = 0.0 if options.quick else options.seconds
     return Plan(options.repeats, most, seconds, options.order, busy=options.busy or options.quick)
+
+
+def leave_out(comparison: Comparison, names: Sequence[str]) -> Comparison:
+    """The comparison without the contenders of these names, where it has them."""
+
+    def contenders(bench: Bench) -> Contenders:
+        everybody = list(comparison.contenders(bench))
+        for name in set(names) - {one.name for one in everybody}:
+            tell(f"  --without {name!r}: no contender has this name; they are {', '.join(x.name for x in everybody)}")
+        yield from (one for one in everybody if one.name not in names)
+
+    return replace(comparison, contenders=contenders)
 
 
 def run_header(bench: Bench, *, busy: bool) -> Line:

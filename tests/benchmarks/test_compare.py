@@ -134,6 +134,15 @@ def test_contenders_share_model_texts_batch_and_seed(bench, name):
         assert len({contender.job[key] for contender in contenders}) == 1
 
 
+def test_contenders_can_be_left_out(bench, capsys):
+    bench.bf16 = True
+    everybody = [one.name for one in COMPARISONS["finetune"].contenders(bench)]
+    fewer = compare.leave_out(COMPARISONS["finetune"], ["nearfar, fp32", "trainer"])
+    assert [one.name for one in fewer.contenders(bench)] == [name for name in everybody if name != "nearfar, fp32"]
+    assert "--without 'trainer': no contender has this name; they are nearfar, Trainer," in capsys.readouterr().err
+    assert list(compare.leave_out(fewer, ["Trainer"]).contenders(bench))[1].name != "Trainer"
+
+
 def measured(name: str, comparison: Comparison, bench: Bench, rounds: int = 1) -> tuple[list[dict[str, object]], bool]:
     """The lines of a comparison whose workers are not started, and whether it is complete."""
     found: list[dict[str, object]] = []
