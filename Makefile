@@ -55,7 +55,7 @@ coverage: $(VENV)/.installed-dev  ## run all tests and print how much of src the
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-report=html
 
 docs: $(VENV)/.installed-dev  ## check spelling and links, and build the documentation into site/
-	$(BIN)/codespell --ignore-words-list fpr README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs
+	$(BIN)/codespell --ignore-words-list fpr,infarction,paket README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python docs/check_site.py site
 	@echo 'to read it with search: $(BIN)/python -m http.server --directory site'

@@ -16,6 +16,7 @@ import transformers
 from transformers import AutoModel
 
 from nearfar.encoding import Card, TextModel, build, formats, load, packed
+from nearfar.encoding.dropout import DropoutMasks
 from nearfar.encoding.formats import choose_format, use_precision
 from nearfar.encoding.heads import LinearHead
 from nearfar.encoding.model import Model
@@ -73,7 +74,8 @@ def test_vectors_are_near_to_those_in_fp32(network, form, least, pooling):
     found = cosines(model.embed(TEXTS), exact)
     assert found.mean() >= least
     assert found.min() >= 1 - 3 * (1 - least)
-    np.testing.assert_allclose(model.probabilities(TEXTS), chances, atol=0.2 if form == "int8" else 0.02)
+    steep = {"fp32": 1e-5, "bf16": 0.04, "int8": 0.2}  # the head's weights are as large as 1
+    np.testing.assert_allclose(model.probabilities(TEXTS), chances, atol=steep[form])
     with model.model.unpacked():
         np.testing.assert_array_equal(model.embed(TEXTS), exact)
 
@@ -97,6 +99,31 @@ def test_long_texts_and_pairs_and_transforms_are_near_too(network, form):
     exact = turned.embed(TEXTS)
     use_precision(turned, form)
     assert cosines(turned.embed(TEXTS), exact).mean() > 0.98
+
+
+def test_in_bf16_states_have_16_bits_where_the_architecture_bears_it(network, tiny):
+    """Rotary positions, biases of attention and norms in front of a layer are computed in fp32."""
+    narrow = packed.packed(model_of(network).model.unpadded, "bf16")
+    assert narrow.states == torch.bfloat16
+    x = torch.randn(64, 384, generator=torch.Generator().manual_seed(0)).bfloat16()
+    masks = DropoutMasks(training=False)
+    for layer in narrow.layers:
+        assert layer.qkv(x).dtype == layer.kv(x).dtype == layer.q(x).dtype == torch.bfloat16
+        assert layer.output(x, x, masks).dtype == torch.bfloat16
+    assert packed.packed(model_of(network).model.unpadded, "int8").states is None
+    for family in ("mpnet", "deberta-v2", "modernbert", "nomic_bert"):
+        encoder = build(str(tiny(family)), classes=None, seed=1, pooling="mean").model.unpadded
+        assert packed.packed(encoder, "bf16").states is None
+
+
+def test_a_sum_in_16_bits_is_rounded_once():
+    source = torch.Generator().manual_seed(0)
+    weight, bias, x, residual = (torch.randn(*shape, generator=source) for shape in ((48, 32), (48,), (5, 32), (5, 48)))
+    x, residual = x.bfloat16(), residual.bfloat16()
+    exact = torch.nn.functional.linear(x.float(), weight.bfloat16().float(), bias.bfloat16().float()) + residual.float()
+    found = packed.product(weight, bias, "bf16", narrow=True).plus(x, residual)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), exact, atol=0, rtol=2**-7)
 
 
 TASKS = [
@@ -140,7 +167,7 @@ def test_every_architecture_computes_in_every_format(tiny, family, form, least):
     encoder.pack(form)
     found = cosines(model.embed(texts), exact)
     assert found.mean() >= least
-    assert (found.min() < 1 - 1e-7) == (form != "fp32"), "it computes in this format"
+    assert (found.min() < 1 - 1e-6) == (form != "fp32"), "it computes in this format"
     np.testing.assert_allclose(model.probabilities(texts), chances, atol={"fp32": 1e-5, "bf16": 0.02}.get(form, 0.1))
 
 
@@ -464,9 +491,9 @@ def test_products_meet_few_numbers_of_tokens(network, form, monkeypatch):
     for text in texts:
         model.embed([text])
     assert 5 <= len(met) <= len(texts) / 2, sorted(met)
-    assert met <= {padded_size(tokens) for tokens in range(1, 3000)}
+    assert met <= {padded_size(tokens) for tokens in range(1, 5000)}
     model.embed(texts)
-    assert met <= {padded_size(tokens) for tokens in range(1, 3000)}
+    assert met <= {padded_size(tokens) for tokens in range(1, 5000)}
 
 
 def test_sizes_that_tokens_are_padded_to_are_few_and_near():

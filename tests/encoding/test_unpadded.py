@@ -21,7 +21,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 
 from nearfar.encoding import build, cpu_parallel, layers, tokenize
 from nearfar.encoding.architectures import FAMILIES, unpadded_encoder
-from nearfar.encoding.attention import NARROW, SLACK, _Attention, attend, attention_blocks
+from nearfar.encoding.attention import ALIKE, LANES, NARROW, REST, SLACK, _Attention, attend, attention_blocks
 from nearfar.encoding.disentangled import log_buckets
 from nearfar.encoding.dropout import DropoutMasks, _DropAdd
 from nearfar.encoding.positions import rotate
@@ -138,11 +138,11 @@ def test_an_encoder_with_other_parts_falls_back(tiny):
     assert unpadded_encoder(network) is None
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
-def test_blocks_cover_every_token_once_with_little_padding(sizes):
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.booleans())
+def test_blocks_cover_every_token_once_with_little_padding(sizes, vectors):
     """Each token has one place, each place that is kept one token, and no block is much longer than its shortest text."""
     lengths = sorted(sizes, reverse=True)
-    blocks = attention_blocks(lengths, torch.device("cpu"))
+    blocks = attention_blocks(lengths, torch.device("cpu"), vectors=vectors)
 
     assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
     assert blocks[-1].stop == sum(lengths)
@@ -157,7 +157,10 @@ def test_blocks_cover_every_token_once_with_little_padding(sizes):
             assert block.mask is not None
             assert int(block.mask.sum()) == tokens
             shortest = int(block.mask.sum(dim=-1).min())
-            assert block.longest - shortest <= max(1, SLACK * block.longest)
+            slack = LANES if vectors and block.longest <= ALIKE else max(1, SLACK * block.longest)
+            assert block.longest - shortest <= slack + (LANES if vectors else 0)
+        if vectors:
+            assert block.longest % LANES <= REST
 
 
 def test_the_order_of_the_batch_does_not_matter(tiny):
@@ -344,6 +347,31 @@ def test_rotary_positions_that_change_with_the_text_fall_back(kind):
     assert unpadded_encoder(NomicBertModel(NomicBertConfig(rope_parameters=rope, **sizes))) is None
     both_kinds = {"full_attention": rope, "sliding_attention": rope}
     assert unpadded_encoder(ModernBertModel(ModernBertConfig(rope_parameters=both_kinds, **sizes))) is None
+
+
+@pytest.mark.parametrize("lengths", [(150, 140, 120), (40, 33, 25, 25), (37,), (20, 19), (5, 1)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_that_is_padded_to_whole_vectors_is_the_same(lengths, biased):
+    heads, e = 2, 8
+    made = torch.Generator().manual_seed(5)
+    stream = torch.randn(sum(lengths), 3 * heads * e, generator=made)
+    biases = torch.randn(1, heads, 160, 160, generator=made)
+    found = []
+    for vectors in (False, True):
+        blocks = attention_blocks(lengths, torch.device("cpu"), vectors=vectors)
+        pieces = torch.split(stream, [block.stop - block.start for block in blocks])
+        found.append(
+            torch.cat(
+                [
+                    attend(
+                        piece, block, heads, 0.0, DropoutMasks(training=False),
+                        bias=biases[:, :, : block.longest, : block.longest] if biased else None,
+                    )
+                    for piece, block in zip(pieces, blocks, strict=True)
+                ]
+            )
+        )  # fmt: skip
+    torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("lengths", [(NARROW + 20, NARROW + 9), (NARROW, NARROW), (21, 18), (5,)])

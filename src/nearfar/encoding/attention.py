@@ -16,6 +16,12 @@ from nearfar.encoding.dropout import DropoutMasks
 
 SLACK = 0.2
 """How much longer the longest text of a block may be than its shortest, as a share."""
+LANES = 16
+"""Single numbers that a processor computes at once, at most."""
+REST = 4
+"""Numbers beyond a multiple of ``LANES`` that are cheaper one by one than another whole vector."""
+ALIKE = 128
+"""The length up to which texts are put together if they are padded to the same multiple."""
 NARROW = 64
 """Tokens from which the softmax reads scores of 16 bits as they are, and computes in fp32 inside: for shorter texts
 torch's kernel is slower than two casts."""
@@ -40,14 +46,27 @@ class Block:
     """(texts,) the first token of each text in the stream."""
 
 
-def attention_blocks(lengths: Sequence[int], device: torch.device) -> list[Block]:
-    """Cut a sorted sequence of lengths into blocks with little padding."""
+def whole_vectors(length: int) -> int:
+    """The length that a text is padded to where the softmax computes whole vectors much faster than their rests.
+
+    >>> [whole_vectors(length) for length in (3, 5, 16, 20, 21, 37, 100)]
+    [3, 16, 16, 20, 32, 48, 100]
+    """
+    rest = length % LANES
+    return length if rest <= REST else length + LANES - rest
+
+
+def attention_blocks(lengths: Sequence[int], device: torch.device, *, vectors: bool = False) -> list[Block]:
+    """Cut a sorted sequence of lengths into blocks with little padding, or with that to whole ``vectors``."""
     blocks = []
     first, start = 0, 0
     while first < len(lengths):
-        longest = lengths[first]
-        last = first
-        while last < len(lengths) and longest - lengths[last] <= max(1, SLACK * longest):
+        longest, last = lengths[first], first
+        shortest = longest - max(1, SLACK * longest)
+        if vectors:
+            longest = whole_vectors(longest)
+        alike = vectors and longest <= ALIKE
+        while last < len(lengths) and (whole_vectors(lengths[last]) == longest if alike else lengths[last] >= shortest):
             last += 1
         inside = lengths[first:last]
         stop = start + sum(inside)

@@ -31,6 +31,8 @@ LEAST = 128
 """Tokens that are worth a part of their own."""
 PART = 384
 """Tokens of a part, where nothing is trained: what is between two matrix products stays in the second-level cache."""
+NARROW_PART = 4096
+"""The same where states have 16 bits: little is between the products, and units for matrices want large ones."""
 SMALL = 10**9
 """Multiplications below which one thread is enough: several are hardly faster, and wait for each other when others
 compute on the machine, too."""
@@ -69,7 +71,8 @@ def encode(encoder: UnpaddedEncoder, batch: Unpadded, *, training: bool, first_o
 def encode_packed(encoder: UnpaddedEncoder, batch: Unpadded, *, first_only: bool = False) -> Tensor:
     """What ``encoder.forward`` gives with packed weights, in parts that fit into the caches of a core."""
     most, tokens = threads(), len(batch.ids)
-    parts = split(batch, max(most, most * -(-tokens // (most * PART))))
+    size = PART if encoder.states is None else NARROW_PART
+    parts = split(batch, max(most, most * -(-tokens // (most * size))))
     masks = DropoutMasks(training=False)
     jobs = [partial(encoder.forward, part, masks, first_only=first_only) for part in parts]
     if len(jobs) > 1:

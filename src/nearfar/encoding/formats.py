@@ -20,7 +20,7 @@ from nearfar.encoding.dropout import DropoutMasks
 from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.layers import Layer
 from nearfar.encoding.model import Model, Texts
-from nearfar.encoding.packed import FORMATS, Format, packed_layer
+from nearfar.encoding.packed import FORMATS, Format, keeps_narrow, packed_layer
 from nearfar.encoding.processor import cpu_bf16_units, describe_cpu, may_use_bf16
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.files import write_atomic
@@ -172,14 +172,16 @@ def measure(layer: Layer, width: int) -> dict[Format, float]:
     """
     source = torch.Generator().manual_seed(0)
     x = torch.randn(PART, width, generator=source)
+    narrow = keeps_narrow(layer)
+    states = {form: x.bfloat16() if form == "bf16" and narrow else x for form in FORMATS}
     best = dict.fromkeys(FORMATS, float("inf"))
     turns, spent = 0, 0.0
     with torch.inference_mode():
-        layers = {form: packed_layer(layer, form) for form in FORMATS}
+        layers = {form: packed_layer(layer, form, narrow=narrow and form == "bf16") for form in FORMATS}
         while turns < REPEATS or spent < SECONDS:
             for form, each in layers.items():
                 began = time.thread_time()
-                _pass(each, x)
+                _pass(each, states[form])
                 seconds = time.thread_time() - began
                 best[form] = min(best[form], seconds)
                 spent += seconds

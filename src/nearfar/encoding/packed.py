@@ -1,6 +1,7 @@
 """The fast path for use, not for training: weights packed once, in fp32, bf16 or int8.
 
-Only the matrix products are in bf16 or int8: what is between them stays fp32.
+Around products in int8 everything stays fp32. In bf16 the states are bf16 as well in encoders of BERT's kind: what
+torch computes of them, it computes in fp32 inside and rounds once. Rotary positions and biases of attention need more.
 """
 
 from __future__ import annotations
@@ -50,17 +51,20 @@ class PackedProduct:
         bias: (e,), or None.
         dtype: what is multiplied.
         gelu: whether the outputs pass the exact GELU, in the same pass over memory.
+        narrow: whether the outputs stay in ``dtype``; they do so behind an activation, too.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, gelu: bool = False) -> None:
-        self.dtype, self.gelu = dtype, gelu
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, gelu: bool = False, narrow: bool = False
+    ) -> None:
+        self.dtype, self.gelu, self.wide = dtype, gelu, not (gelu or narrow)
         self.bias = None if bias is None else bias.detach().to(dtype)
         weight = weight.detach().to(dtype).contiguous()
         self.packed = _packs(dtype)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) if self.packed else weight
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(t, d) -> (t, e) in fp32; behind an activation as it is multiplied next."""
+        """(t, d) -> (t, e) in fp32, or as it is multiplied next."""
         x = x.to(self.dtype)
         if self.packed:
             name, algorithm = ("gelu", "none") if self.gelu else ("none", "")
@@ -68,14 +72,15 @@ class PackedProduct:
         else:
             y = F.linear(x, self.weight, self.bias)
             y = F.gelu(y) if self.gelu else y
-        return y if self.gelu else y.float()
+        return y.float() if self.wide else y
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """(t, d), and (t, e) that is added to the outputs -> (t, e) in fp32, which the sum is computed in."""
-        if self.packed and self.dtype == torch.float32:
+        """(t, d), and (t, e) that is added to the outputs -> (t, e) in the type of the latter, computed in fp32."""
+        if self.packed and residual.dtype == self.dtype:
+            x = x.to(self.dtype)
             y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
             return y
-        return self(x).add_(residual)
+        return self(x).float().add_(residual).to(residual.dtype)
 
 
 class Int8Product:
@@ -126,11 +131,12 @@ def overflows() -> bool:
     return bool((torch._int_mm(largest, largest.t()) != 64 * LEVELS**2).any())
 
 
-def product(weight: Tensor, bias: Tensor | None, form: Format, *, gelu: bool = False) -> Product:
+def product(weight: Tensor, bias: Tensor | None, form: Format, *, gelu: bool = False, narrow: bool = False) -> Product:
     """A linear layer in a number format, or one in fp32 or bf16 with the GELU behind it."""
     if form == "int8":
         return Int8Product(weight, bias)
-    return PackedProduct(weight, bias, torch.bfloat16 if form == "bf16" else torch.float32, gelu=gelu)
+    dtype = torch.bfloat16 if form == "bf16" else torch.float32
+    return PackedProduct(weight, bias, dtype, gelu=gelu, narrow=narrow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +144,20 @@ class _PackedPostNorm(PostNormLayer):
     """BERT's kind; query, key and value are packed together, when they are first used so."""
 
     form: Format
+    narrow: bool
+    """Whether states are as the products are, not fp32."""
     kept: dict[int, Product] = field(default_factory=dict)
+
+    def q(self, x: Tensor) -> Tensor:
+        """(t, d) -> (t, d) queries."""
+        return self.project(x, self.query)
 
     def project(self, x: Tensor, *parts: nn.Linear) -> Tensor:
         """The outputs of several linear layers, concatenated: one matrix product."""
         if len(parts) not in self.kept:
             bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
-            self.kept[len(parts)] = product(torch.cat([part.weight for part in parts]), bias, self.form)
+            weight = torch.cat([part.weight for part in parts])
+            self.kept[len(parts)] = product(weight, bias, self.form, narrow=self.narrow)
         return self.kept[len(parts)](x)
 
     def output(self, heads: Tensor, residual: Tensor, masks: DropoutMasks) -> Tensor:
@@ -185,29 +198,38 @@ def packed(encoder: UnpaddedEncoder, form: Format) -> UnpaddedEncoder:
     """
     if form not in FORMATS:
         raise SettingError(f"the precision must be one of {', '.join(FORMATS)}, got {form!r}.")
+    project: Any = encoder.project and product(encoder.project.weight, encoder.project.bias, form)
+    plain = encoder.relative is None and encoder.distances is None
+    narrow = form == "bf16" and plain and all(keeps_narrow(layer) for layer in encoder.layers)
     with torch.inference_mode():
         return replace(
             encoder,
-            project=None if encoder.project is None else _as_module(encoder.project, form),
-            layers=tuple(packed_layer(layer, form) for layer in encoder.layers),
+            project=project,
+            layers=tuple(packed_layer(layer, form, narrow=narrow) for layer in encoder.layers),
             few_sizes=True,
+            states=torch.bfloat16 if narrow else None,
         )
 
 
-def packed_layer(layer: Layer, form: Format) -> Layer:
-    """A layer with packed weights."""
+def keeps_narrow(layer: Layer) -> bool:
+    """Whether a layer may read and give states in bf16: attention without rotary positions, norms behind it."""
+    return isinstance(layer, PostNormLayer) and layer.rotary is None
+
+
+def packed_layer(layer: Layer, form: Format, *, narrow: bool = False) -> Layer:
+    """A layer with packed weights, with states in bf16 where they are ``narrow``."""
     values: dict[str, Any] = {each.name: getattr(layer, each.name) for each in fields(layer)}
     together = ("query", "key", "value")
     for name, part in values.items():
         if isinstance(part, nn.Linear) and name not in together:
-            values[name] = _as_module(part, form)
+            values[name] = product(part.weight, part.bias, form, narrow=narrow)
     if isinstance(layer, PostNormLayer):
         if _exact_gelu(layer.activation):
             values["activation"] = torch.ops.aten.gelu_
             if form != "int8":
                 values["up"] = product(layer.up.weight, layer.up.bias, form, gelu=True)
                 values["activation"] = _unchanged
-        return _PackedPostNorm(**values, form=form)
+        return _PackedPostNorm(**values, form=form, narrow=narrow)
     assert isinstance(layer, PreNormLayer)
     return _PackedPreNorm(**values, form=form, whole=layer.joined)
 
@@ -220,8 +242,3 @@ def _exact_gelu(activation: Any) -> bool:
     """Whether an activation is the GELU by the error function, as torch or transformers have it."""
     function = getattr(activation, "act", activation)
     return function is F.gelu or (isinstance(function, nn.GELU) and function.approximate == "none")
-
-
-def _as_module(layer: nn.Linear, form: Format) -> Any:
-    """A linear layer of the fast path, of which nothing is used but its call."""
-    return product(layer.weight, layer.bias, form)

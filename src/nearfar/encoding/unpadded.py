@@ -58,16 +58,23 @@ class Stream:
     Args:
         lengths: the tokens of each text, sorted.
         size: the tokens of the stream, with those that fill it up.
+        vectors: whether the attention of short texts is padded to whole vectors of the processor.
         relative: a bias by distance that all layers have.
         device: where all of it is.
     """
 
     def __init__(
-        self, lengths: Sequence[int], size: int, *, relative: RelativeBias | None, device: torch.device
+        self,
+        lengths: Sequence[int],
+        size: int,
+        *,
+        relative: RelativeBias | None,
+        device: torch.device,
+        vectors: bool = False,
     ) -> None:
         self.texts = len(lengths)
         self.device = device
-        self.blocks = attention_blocks(lengths, device)
+        self.blocks = attention_blocks(lengths, device, vectors=vectors)
         self.tokens = [block.stop - block.start for block in self.blocks]
         """Of each block."""
         self.padding = size - sum(self.tokens)
@@ -119,7 +126,9 @@ class UnpaddedEncoder:
     noise: EncoderNoise = NO_NOISE
     few_sizes: bool = False
     """Whether the number of tokens is padded to one of few sizes: a process that is used for long meets all others, and
-    keeps kernels for each."""
+    keeps kernels for each. Attention is padded to whole vectors of the processor."""
+    states: torch.dtype | None = None
+    """The type of the states between layers, where it is not that of the weights."""
 
     def weights(self) -> list[Tensor]:
         """All weights of the encoder."""
@@ -132,7 +141,7 @@ class UnpaddedEncoder:
         return [weight for module in modules if module is not None for weight in module.parameters()]
 
     def forward(self, batch: Unpadded, masks: DropoutMasks, *, first_only: bool = False) -> Tensor:
-        """(t, d) last hidden states of all tokens, in the order of the batch.
+        """(t, d) last hidden states of all tokens, in the order of the batch, in the type of the weights.
 
         With ``first_only`` it is (b, d), those of the first tokens alone, in the sorted order: the last layer, most of
         whose work a head on the first token never reads, is not computed for the others.
@@ -146,18 +155,22 @@ class UnpaddedEncoder:
             x = x + F.embedding(kinds, self.types.weight)
         x = masks.drop(normed(self.norm, x), self.dropout)
         size = padded_size(t) if self.few_sizes else t + (-t % ROUND if torch.is_autocast_enabled(device.type) else 0)
-        stream = Stream(batch.lengths, size, relative=self.relative, device=device)
+        stream = Stream(batch.lengths, size, relative=self.relative, device=device, vectors=self.few_sizes)
         if not masks.off(noise.cutoff):
             cut = masks.cutoff(stream.texts, x.shape[1], noise.cutoff).to(device)
             x = x.masked_fill(cut[stream.owners()[:t]], 0)
         if self.project is not None:
             x = self.project(x)
+        wide = x.dtype
+        if self.states is not None:
+            x = x.to(self.states)
         if size > t:
             x = F.pad(x, (0, 0, 0, size - t))
         for layer in self.layers[:-1]:
             x = self._layer(layer, x, stream, masks)
         last = self._first_tokens if first_only else self._layer
         x = last(self.layers[-1], x, stream, masks)[: stream.texts if first_only else t]
+        x = x if self.states is None else x.to(wide)
         return x if self.final_norm is None else normed(self.final_norm, x)
 
     def _positions(self, batch: Unpadded) -> Tensor:
