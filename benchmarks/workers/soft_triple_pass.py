@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from benchmarks.soft_triple import CENTERS, WAYS, batch, status, step, warm_up
 from benchmarks.workers.clock import Clock
@@ -11,6 +14,11 @@ from benchmarks.workers.common import read_job, report, threads
 
 def main() -> None:
     job = read_job()
+    with torch.autocast("cpu", torch.bfloat16, enabled=job["bf16"]):
+        _run(job)
+
+
+def _run(job: dict[str, Any]) -> None:
     warm_up(job["way"])
     loss, (embeddings, labels) = WAYS[job["way"]](CENTERS), batch(job["embeddings"])
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here

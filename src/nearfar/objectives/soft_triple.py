@@ -12,6 +12,11 @@ from nearfar.objectives.inputs import class_indices, count, full_precision, posi
 from nearfar.objectives.soft_triple_blocks import SoftTripleBlocks
 from nearfar.shapes import expect
 
+MANY = 1024
+"""Centers of all classes from which bf16 is used where training uses it: fewer take hardly any time."""
+SOFT = 0.05
+"""The smallest gamma in bf16: similarities are divided by it, and their rounding with them."""
+
 
 class SoftTriple(nn.Module):
     r"""SoftTriple objective: Qian et al. 2019, arXiv:1909.05235, eq. 6 to 8.
@@ -77,11 +82,18 @@ class SoftTriple(nn.Module):
         if len(labels) == 0:
             return (embeddings.sum() + self.centers.sum()) * 0
         vectors, centers = widened(embeddings, self.centers)
+        low = self._in_bf16(vectors)
         with full_precision(vectors):
             loss: Tensor = SoftTripleBlocks.apply(  # type: ignore[no-untyped-call]
-                vectors, centers, labels, self.gamma, self.scale, self.margin, torch.is_grad_enabled()
+                vectors, centers, labels, self.gamma, self.scale, self.margin, torch.is_grad_enabled(), low
             )
         return loss + self.spread * self._regularizer(F.normalize(centers, dim=2)) if self.spread > 0 else loss
+
+    def _in_bf16(self, vectors: Tensor) -> bool:
+        """Whether training computes in bf16, the products are large, and rounded similarities are exact enough."""
+        low = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        many = self.centers.shape[0] * self.centers.shape[1] >= MANY
+        return low and many and vectors.device.type == "cpu" and self.gamma >= SOFT
 
     def _regularizer(self, w: Tensor) -> Tensor:
         c, k, _ = w.shape

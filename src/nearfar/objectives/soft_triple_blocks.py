@@ -7,6 +7,10 @@ With *s* the cosine similarity to a center, the similarity to a class is :math:`
 
 The loss is a scalar, so its gradients are known up to a factor as soon as the similarities of a block are. They are
 computed at once, and the next block overwrites the similarities.
+
+Where training computes in bf16 and there are many centers, the products and what is between them are bf16; sums over
+centers, logits and the gradients that are added up are not. The similarities are then as exact as embeddings are that a
+bf16 encoder gives.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK = 256
-"""Embeddings of a block. Measured with 12,000 centers of width 384: blocks of 128 take up to a tenth longer and larger
-ones gain nothing; the two buffers of a block are then hardly larger than the centers. Softmax in smaller strips would
-stay in the cache, but its many short steps wait for all threads, which is slow on a busy machine."""
+"""Embeddings of a block in fp32, and half of those in bf16. Measured with 12,000 centers of width 384: smaller blocks
+take longer and larger ones gain nothing; the two buffers of a block are then hardly larger than the centers. Softmax in
+smaller strips would stay in the cache, but its many short steps wait for all threads, which is slow on a busy machine.
+"""
 
 SHORTEST = 1e-12
 """A center shorter than this is divided by this instead of its length; an embedding has no direction and is zero."""
@@ -30,7 +35,8 @@ SHORTEST = 1e-12
 class SoftTripleBlocks(torch.autograd.Function):
     """Mean cross-entropy over the similarities to the classes; the vectors need not be normalized.
 
-    ``learning`` is whether gradients may be needed: inside ``forward`` autograd is off.
+    ``learning`` is whether gradients may be needed: inside ``forward`` autograd is off. ``low`` is whether to compute
+    in bf16.
     """
 
     @staticmethod
@@ -43,39 +49,41 @@ class SoftTripleBlocks(torch.autograd.Function):
         scale: float,
         margin: float,
         learning: bool,
+        low: bool,
     ) -> Tensor:
         """(n, d) embeddings, (c, k, d) centers, (n,) labels -> scalar."""
         (n, d), (c, k, _) = embeddings.shape, centers.shape
         z_scale, w_scale = _scale(embeddings), _scale(centers).squeeze(2)  # (n, 1), (c, k)
         z_scale.masked_fill_(z_scale >= 1 / SHORTEST, 0)  # no direction: zero, with a zero gradient
         z = embeddings * z_scale
-        w = centers.reshape(c * k, d)  # not scaled: a copy takes more memory than scaling the similarities
+        dtype, size = (torch.bfloat16, 2 * BLOCK) if low else (z.dtype, BLOCK)
+        w = (centers * w_scale.unsqueeze(2)).to(dtype).view(c * k, d)
         z_grad = torch.empty_like(z) if learning and ctx.needs_input_grad[0] else None
-        w_grad = torch.zeros_like(w) if learning and ctx.needs_input_grad[1] else None
+        w_grad = z.new_zeros(c * k, d) if learning and ctx.needs_input_grad[1] else None
         target = F.one_hot(labels, c).to(z.dtype)  # (n, c)
         costs = z.new_empty(n)
-        similarities, shares = (z.new_empty(min(n, BLOCK), c, k) for _ in range(2))
-        for start in range(0, n, BLOCK):
-            at = slice(start, min(start + BLOCK, n))
+        similarities, shares = (w.new_empty(min(n, size), c, k) for _ in range(2))
+        for start in range(0, n, size):
+            at = slice(start, min(start + size, n))
             here, s, p = z[at], similarities[: at.stop - start], shares[: at.stop - start]  # (b, d), (b, c, k) twice
             block = s.view(len(s), c * k)
-            torch.addmm(block, here, w.T, beta=0, alpha=1 / gamma, out=block)
-            torch.softmax(s.mul_(w_scale), dim=2, out=p)  # of s / gamma
-            similarity = s.mul_(p).sum(dim=2)  # (b, c): S' / gamma; s is now p s / gamma
+            torch.mm((here / gamma).to(dtype), w.T, out=block)
+            torch.softmax(s, dim=2, out=p)  # of s / gamma
+            similarity = s.mul_(p).sum(dim=2, dtype=z.dtype)  # (b, c): S' / gamma; s is now p s / gamma
             logits = scale * (gamma * similarity - margin * target[at])
             costs[at] = F.cross_entropy(logits, labels[at], reduction="none")
             if z_grad is not None or w_grad is not None:
                 slope = (logits.softmax(dim=1) - target[at]) * (scale / n)  # (b, c): dL / dS'
-                s.addcmul_(p, (1 - similarity).unsqueeze(2)).mul_(slope.unsqueeze(2))  # s is now dL / ds
-                s.mul_(w_scale)  # ... times what the products lack: w is not normalized
+                s.addcmul_(p, (1 - similarity).unsqueeze(2).to(dtype)).mul_(slope.unsqueeze(2).to(dtype))  # dL / ds
             if z_grad is not None:
-                torch.mm(block, w, out=z_grad[at])
+                z_grad[at] = torch.mm(block, w)
             if w_grad is not None:
-                w_grad.addmm_(block.T, here)
+                _add_product_(w_grad, block.T, here.to(dtype))
         if z_grad is not None:
             _across_(z_grad.mul_(z_scale), embeddings, z_scale)
         if w_grad is not None:
-            w_grad = _across_(w_grad, w, w_scale.view(c * k, 1)).view(c, k, d)
+            w_scale = w_scale.view(c * k, 1)
+            w_grad = _across_(w_grad.mul_(w_scale), centers.reshape(c * k, d), w_scale).view(c, k, d)
         ctx.save_for_backward(z_grad, w_grad)
         return costs.mean()
 
@@ -84,13 +92,21 @@ class SoftTripleBlocks(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of ``forward``, times the upstream one."""
         z_grad, w_grad = (None if grad is None else grad * upstream for grad in ctx.saved_tensors)
-        return z_grad, w_grad, None, None, None, None, None
+        return z_grad, w_grad, None, None, None, None, None, None
 
 
 def _scale(vectors: Tensor) -> Tensor:
     """(..., d) -> (..., 1): what to multiply vectors with to give them length 1."""
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return length.clamp(min=SHORTEST).reciprocal()
+
+
+def _add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add a product to a sum, which is not rounded to the type of the product."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total.add_(torch.mm(left, right))
 
 
 def _across_(grad: Tensor, vectors: Tensor, scale: Tensor) -> Tensor:
