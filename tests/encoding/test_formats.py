@@ -266,7 +266,7 @@ def test_a_narrow_encoder_computes_as_ever():
 
 def test_auto_takes_the_fastest_and_keeps_what_it_measured(network, monkeypatch, cache):
     model = model_of(network)
-    monkeypatch.setattr(formats, "measure", lambda *_: {"fp32": 3.0, "bf16": 2.0, "int8": 1.0})
+    monkeypatch.setattr(formats, "measure", lambda *_, **__: {"fp32": 3.0, "bf16": 2.0, "int8": 1.0})
     choice = use_precision(model, "auto")
     assert choice.form == "int8"
     assert "3.0 times as fast" in choice.reason
@@ -278,7 +278,7 @@ def test_auto_takes_the_fastest_and_keeps_what_it_measured(network, monkeypatch,
 
 
 def test_auto_is_fp32_where_nothing_is_faster(network, monkeypatch, cache):
-    monkeypatch.setattr(formats, "measure", lambda *_: {"fp32": 1.0, "bf16": 0.99, "int8": 5.0})
+    monkeypatch.setattr(formats, "measure", lambda *_, **__: {"fp32": 1.0, "bf16": 0.99, "int8": 5.0})
     assert use_precision(model_of(network), "auto").form == "fp32"
     cache.joinpath("precision.json").write_text("no json")
     assert use_precision(model_of(network), "auto").form == "fp32"
@@ -286,7 +286,7 @@ def test_auto_is_fp32_where_nothing_is_faster(network, monkeypatch, cache):
 
 def test_a_measurement_takes_a_fraction_of_a_second(network):
     model = model_of(network)
-    seconds = formats.measure(model.model.unpadded.layers[0], 384)
+    seconds = formats.measure(model.model.unpadded.layers[0], 384, narrow=True)
     assert set(seconds) == {"fp32", "bf16", "int8"}
     assert all(0 < value < 1 for value in seconds.values())
 
@@ -303,7 +303,7 @@ def test_slow_first_turns_of_a_format_do_not_decide(network, monkeypatch):
 
     monkeypatch.setattr(formats, "_pass", passed)
     monkeypatch.setattr("time.thread_time", lambda: now)
-    seconds = formats.measure(model_of(network).model.unpadded.layers[0], 384)
+    seconds = formats.measure(model_of(network).model.unpadded.layers[0], 384, narrow=True)
     assert min(seconds, key=seconds.get) == "int8"
     assert now < 1, "a fraction of a second"
 
@@ -312,7 +312,7 @@ def test_a_measurement_ends_where_a_pass_takes_long(network, monkeypatch):
     turns = []
     monkeypatch.setattr(formats, "_pass", lambda layer, x: turns.append(layer.form))
     monkeypatch.setattr("time.thread_time", lambda: float(len(turns)))
-    formats.measure(model_of(network).model.unpadded.layers[0], 384)
+    formats.measure(model_of(network).model.unpadded.layers[0], 384, narrow=True)
     assert turns == [*FORMATS] * formats.REPEATS
 
 
@@ -364,24 +364,26 @@ def test_int8_is_compared_on_texts_of_the_model_where_there_are_some(network, tm
 def test_a_measurement_is_kept_for_one_shape_and_measured_again_where_the_file_is_damaged(network, monkeypatch, cache):
     calls = []
 
-    def measured(layer, width):
+    def measured(layer, width, *, narrow):
         calls.append(width)
         return {"fp32": 2.0, "bf16": 1.0, "int8": 3.0}
 
     monkeypatch.setattr(formats, "measure", measured)
     layer = model_of(network).model.unpadded.layers[0]
     for _ in range(2):
-        assert formats.kept_seconds(layer, 384)["bf16"] == 1.0
+        assert formats.kept_seconds(layer, 384, narrow=True)["bf16"] == 1.0
     assert calls == [384]
-    narrow = load("toy").model.unpadded.layers[0]
-    formats.kept_seconds(narrow, 64)
+    small = load("toy").model.unpadded.layers[0]
+    formats.kept_seconds(small, 64, narrow=True)
     assert calls == [384, 64]
     path = cache / "precision.json"
     kept = json.loads(path.read_text())
     assert len(kept) == 2
     path.write_text(json.dumps({key: {"fp32": 1.0, "bf16": "fast"} for key in kept}))
-    assert formats.kept_seconds(layer, 384) == {"fp32": 2.0, "bf16": 1.0, "int8": 3.0}
+    assert formats.kept_seconds(layer, 384, narrow=True) == {"fp32": 2.0, "bf16": 1.0, "int8": 3.0}
     assert calls == [384, 64, 384]
+    formats.kept_seconds(layer, 384, narrow=False)
+    assert calls == [384, 64, 384, 384], "an encoder of this shape with states in fp32 is measured, too"
 
 
 def test_on_other_devices_formats_do_not_apply():

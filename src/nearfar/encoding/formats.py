@@ -20,7 +20,7 @@ from nearfar.encoding.dropout import DropoutMasks
 from nearfar.encoding.encoder import TextModel
 from nearfar.encoding.layers import Layer
 from nearfar.encoding.model import Model, Texts
-from nearfar.encoding.packed import FORMATS, Format, keeps_narrow, packed_layer
+from nearfar.encoding.packed import FORMATS, Format, has_narrow_states, packed_layer
 from nearfar.encoding.processor import cpu_bf16_units, describe_cpu, may_use_bf16
 from nearfar.errors import SettingError, did_you_mean
 from nearfar.files import write_atomic
@@ -138,7 +138,7 @@ def choose_format(model: TextModel, asked: Precision | None) -> Choice:
     if width < WIDE:
         return Choice("fp32", f"vectors of {width} numbers gain nothing from others", packs=False)
     if asked == "auto":
-        seconds = kept_seconds(encoder.layers[0], width)
+        seconds = kept_seconds(encoder.layers[0], width, narrow=has_narrow_states(encoder))
         fastest = min(FORMATS, key=lambda form: seconds[form] * (1 if form == "fp32" else GAIN))
         return Choice(fastest, f"{seconds['fp32'] / seconds[fastest]:.1f} times as fast as fp32 in a measurement")
     units = cpu_bf16_units() if may_use_bf16() else None
@@ -147,16 +147,17 @@ def choose_format(model: TextModel, asked: Precision | None) -> Choice:
     return Choice("bf16", f"the processor has {units}")
 
 
-def kept_seconds(layer: Layer, width: int) -> dict[Format, float]:
+def kept_seconds(layer: Layer, width: int, *, narrow: bool) -> dict[Format, float]:
     """Seconds of a layer in every format, measured once for a processor and a shape, and kept in a file."""
     shapes = [tuple(part.weight.shape) for part in _linears(layer)]
-    key = f"{describe_cpu()} torch {torch.__version__} {shapes} {SECONDS} s"
+    states = "narrow" if narrow else "wide"
+    key = f"{describe_cpu()} torch {torch.__version__} {shapes} {states} {SECONDS} s"
     path = cache_folder() / "precision.json"
     kept = _read(path)
     known = kept.get(key)
     if isinstance(known, dict) and all(isinstance(known.get(form), float) for form in FORMATS):
         return {form: known[form] for form in FORMATS}
-    seconds = run_alone(partial(measure, layer, width))
+    seconds = run_alone(partial(measure, layer, width, narrow=narrow))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({**_read(path), key: seconds}, indent=2) + "\n")
@@ -165,14 +166,14 @@ def kept_seconds(layer: Layer, width: int) -> dict[Format, float]:
     return seconds
 
 
-def measure(layer: Layer, width: int) -> dict[Format, float]:
+def measure(layer: Layer, width: int, *, narrow: bool) -> dict[Format, float]:
     """Seconds of the linear layers of a layer in every format: processor time, the least of several turns.
 
-    On one thread, as large batches are computed: what others do on the machine hardly counts.
+    On one thread, as large batches are computed: what others do on the machine hardly counts. ``narrow`` is whether the
+    encoder keeps its states in bf16 when it computes in bf16.
     """
     source = torch.Generator().manual_seed(0)
     x = torch.randn(PART, width, generator=source)
-    narrow = keeps_narrow(layer)
     states = {form: x.bfloat16() if form == "bf16" and narrow else x for form in FORMATS}
     best = dict.fromkeys(FORMATS, float("inf"))
     turns, spent = 0, 0.0

@@ -199,8 +199,7 @@ def packed(encoder: UnpaddedEncoder, form: Format) -> UnpaddedEncoder:
     if form not in FORMATS:
         raise SettingError(f"the precision must be one of {', '.join(FORMATS)}, got {form!r}.")
     project: Any = encoder.project and product(encoder.project.weight, encoder.project.bias, form)
-    plain = encoder.relative is None and encoder.distances is None
-    narrow = form == "bf16" and plain and all(keeps_narrow(layer) for layer in encoder.layers)
+    narrow = form == "bf16" and has_narrow_states(encoder)
     with torch.inference_mode():
         return replace(
             encoder,
@@ -211,9 +210,11 @@ def packed(encoder: UnpaddedEncoder, form: Format) -> UnpaddedEncoder:
         )
 
 
-def keeps_narrow(layer: Layer) -> bool:
-    """Whether a layer may read and give states in bf16: attention without rotary positions, norms behind it."""
-    return isinstance(layer, PostNormLayer) and layer.rotary is None
+def has_narrow_states(encoder: UnpaddedEncoder) -> bool:
+    """Whether states may be bf16 between layers: no rotary positions, no bias of attention, norms behind the blocks."""
+    if encoder.relative is not None or encoder.distances is not None:
+        return False
+    return all(isinstance(layer, PostNormLayer) and layer.rotary is None for layer in encoder.layers)
 
 
 def packed_layer(layer: Layer, form: Format, *, narrow: bool = False) -> Layer:
