@@ -32,7 +32,7 @@ from nearfar.training import (
     plan_run,
     read_journal,
 )
-from nearfar.training.optimizer import factor, parameter_groups, part_of
+from nearfar.training.optimizer import AdamW, factor, parameter_groups, part_of
 from tests.training.modules import fit_with, loss_module
 
 from .runs import StopAt, digest, recipe_for, write_texts
@@ -115,7 +115,7 @@ def test_every_trainable_tensor_moves(tmp_path, pooling):
     assert bool(frozen) == (pooling in ("mean", "first"))  # BERT's pooler stands idle there
 
 
-def test_the_objectives_weights_are_clipped_with_all_others(tmp_path):
+def test_the_objectives_weights_are_clipped_with_all_others(tmp_path, monkeypatch):
     """The norm that is clipped is that of every gradient, the centers' among them."""
     learner, feed = small_learner()
     seen: list[float] = []
@@ -125,13 +125,10 @@ def test_the_objectives_weights_are_clipped_with_all_others(tmp_path):
         seen.append(float(torch.nn.utils.get_total_norm(grads)))
 
     learner.objectives["soft_triple"].scale = 500.0
-    original = torch.optim.AdamW.step
-    try:
-        torch.optim.AdamW.step = lambda self, *a, **k: (look(), original(self, *a, **k))[1]  # type: ignore[method-assign]
-        watch = Watch()
-        fit_small(learner, feed, tmp_path, clip=0.25, callbacks=(watch,))
-    finally:
-        torch.optim.AdamW.step = original  # type: ignore[method-assign]
+    original = AdamW.step
+    monkeypatch.setattr(AdamW, "step", lambda self, *a, **k: (look(), original(self, *a, **k))[1])
+    watch = Watch()
+    fit_small(learner, feed, tmp_path, clip=0.25, callbacks=(watch,))
     assert len(seen) == 3
     assert max(seen) <= 0.2501
     assert min(entry["gradient_norm"] for entry in watch.steps) > 0.3  # the journal has the norm before clipping
