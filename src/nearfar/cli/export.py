@@ -40,7 +40,7 @@ def export(
             "--to",
             metavar="|".join(TARGETS),
             help="onnx: a graph for onnxruntime, used without torch. openvino: the same for OpenVINO. static: a vector "
-            "for each token, hundreds of times faster and less accurate. transformers: a folder that "
+            "for each token, tens of times faster and less accurate. transformers: a folder that "
             "AutoModelForSequenceClassification opens, where it can express the model.",
         ),
     ] = "transformers",
