@@ -13,7 +13,7 @@ from benchmarks.comparison import Contenders, Quality
 from benchmarks.lines import Line
 from benchmarks.tables import middle, spread
 from benchmarks.texts import balanced, take
-from nearfar.encoding.processor import cpu_bf16_units, may_use_bf16
+from nearfar.training.precision import bf16_units
 
 REFERENCE = "sentence-transformers"
 OPERATIONS = 6
@@ -118,7 +118,7 @@ def soft_triple(bench: Bench) -> Contenders:
         "embeddings per second, peak MB is above what the process held before the first pass. nearfar computes in "
         "bf16 where training does by default."
     )
-    bf16 = may_use_bf16() and cpu_bf16_units() is not None
+    bf16 = bf16_units() is not None
     for name, way, low in (
         (OURS, "nearfar", bf16),
         (f"{OURS} fp32", "nearfar", False),

@@ -93,7 +93,8 @@ class SoftTriple(nn.Module):
         """Whether training computes in bf16, the products are large, and rounded similarities are exact enough."""
         low = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
         many = self.centers.shape[0] * self.centers.shape[1] >= MANY
-        return low and many and vectors.device.type == "cpu" and self.gamma >= SOFT
+        wide = vectors.device.type != "cpu" or vectors.dtype == torch.float64
+        return low and many and not wide and self.gamma >= SOFT
 
     def _regularizer(self, w: Tensor) -> Tensor:
         c, k, _ = w.shape
